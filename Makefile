@@ -1,0 +1,40 @@
+# `make setup` builds .venv once; every other target calls it.
+
+VENV   := .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help setup demo test check lint types bench clean
+
+help:  ## List the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(READY)  ## Create .venv with pinned versions (once)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 10) else f"Python 3.10 or newer is needed, {v[0]}.{v[1]} found; set PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[plots,dev]"
+	@touch $(READY)
+
+demo: setup  ## Train on synthetic data, print the scores, draw the pictures
+	$(BIN)/smct demo --out demo
+
+test: setup  ## Run all tests (slow ones too)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+check: lint types test  ## What CI runs
+
+bench: setup  ## Measure speed (writes benchmarks/results.json)
+	$(BIN)/python -m benchmarks
+
+clean:  ## Remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

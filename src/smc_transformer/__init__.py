@@ -1,0 +1,41 @@
+"""The Monte Carlo Transformer: forecasts a distribution by sequential Monte Carlo inside self-attention."""
+
+from typing import TYPE_CHECKING, Any
+
+from smc_transformer._version import __version__
+
+if TYPE_CHECKING:
+    from smc_transformer.config import SMCTransformerConfig
+    from smc_transformer.filtering import FilterResult
+    from smc_transformer.model import SMCTransformer
+    from smc_transformer.predictive import GaussianMixture, Mixture
+    from smc_transformer.smc.weights import WeightCollapseError
+
+__all__ = [
+    "FilterResult",
+    "GaussianMixture",
+    "Mixture",
+    "SMCTransformer",
+    "SMCTransformerConfig",
+    "WeightCollapseError",
+    "__version__",
+]
+
+# Where the public names live. They are imported when first used (PEP 562), so that `smct --help` need not wait
+# for torch.
+_HOMES = {
+    "FilterResult": "smc_transformer.filtering",
+    "GaussianMixture": "smc_transformer.predictive",
+    "Mixture": "smc_transformer.predictive",
+    "SMCTransformer": "smc_transformer.model",
+    "SMCTransformerConfig": "smc_transformer.config",
+    "WeightCollapseError": "smc_transformer.smc.weights",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

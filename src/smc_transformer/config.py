@@ -1,0 +1,123 @@
+"""The settings of an SMC Transformer."""
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from smc_transformer.nn.covariance import COVARIANCES
+from smc_transformer.smc.resampling import RESAMPLERS
+
+GRADIENTS = ("pathwise", "score")
+NOISE_LEARNING = ("gradient", "em")
+POSITION_ENCODINGS = (None, "sinusoidal", "learned")
+READOUTS = ("transformer", "linear")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SMCTransformerConfig:
+    """What defines an SMC Transformer. Frozen, checked when made; the defaults are the library's, not the paper's.
+
+    Attributes:
+        n_inputs: features of an observation X_t.
+        n_targets: how many of them, the first ones, are predicted; the others are known inputs.
+        d_model: size of embeddings, keys, queries, values and attention vectors.
+        d_ff: hidden size of the read-out's feed-forward net.
+        window: number of past observations attended to; None: all of them.
+        n_particles: particles of the filter, unless a call asks for another number.
+        covariance: structure of the latent noises: "isotropic", "diagonal" or "full".
+        observation_covariance: structure of the observation noise, likewise.
+        predict_change: add the last targets to the read-out, so that the net predicts the change.
+        position_encoding: None (the paper), "sinusoidal" or "learned".
+        max_positions: length of the table of learned positions.
+        resampling: "multinomial" (the paper), "stratified", "systematic" or "residual".
+        ess_threshold: resample when the effective sample size falls below this share of the particles.
+            1: at every step (the paper). 0: never.
+        gradient: estimator of the score: "pathwise" or "score" (the paper's formula).
+        noise_learning: how the latent covariances are learned: "gradient" or "em" (the paper). The observation
+            covariance is learned by EM in both cases.
+        readout: "transformer", or "linear" for a model with exact answers.
+        initial_latent_variance: initial variance of the latent noises; 0 for a deterministic transformer.
+        initial_observation_variance: initial variance of the observation noise.
+    """
+
+    n_inputs: int = 1
+    n_targets: int = 1
+    d_model: int = 32
+    d_ff: int = 32
+    window: int | None = None
+    n_particles: int = 10
+    covariance: str = "diagonal"
+    observation_covariance: str = "full"
+    predict_change: bool = False
+    position_encoding: str | None = None
+    max_positions: int = 512
+    resampling: str = "systematic"
+    ess_threshold: float = 1.0
+    gradient: str = "pathwise"
+    noise_learning: str = "gradient"
+    readout: str = "transformer"
+    initial_latent_variance: float = 0.25
+    initial_observation_variance: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("n_inputs", "n_targets", "d_model", "d_ff", "n_particles", "max_positions"):
+            self._require_count(name)
+        if self.window is not None:
+            self._require_count("window")
+        if self.n_targets > self.n_inputs:
+            raise ValueError(
+                f"n_targets must be at most n_inputs (the targets are the first inputs), "
+                f"got n_targets={self.n_targets} and n_inputs={self.n_inputs}"
+            )
+        self._require_choice("covariance", tuple(COVARIANCES))
+        self._require_choice("observation_covariance", tuple(COVARIANCES))
+        self._require_choice("resampling", tuple(RESAMPLERS))
+        self._require_choice("gradient", GRADIENTS)
+        self._require_choice("noise_learning", NOISE_LEARNING)
+        self._require_choice("position_encoding", POSITION_ENCODINGS)
+        self._require_choice("readout", READOUTS)
+        if not isinstance(self.predict_change, bool):
+            raise TypeError(f"predict_change must be True or False, got {self.predict_change!r}")
+        self._require_number("ess_threshold", at_most=1.0)
+        self._require_number("initial_latent_variance")
+        self._require_number("initial_observation_variance")
+        if self.initial_observation_variance == 0:
+            raise ValueError("initial_observation_variance must be positive: without it no density exists")
+        if self.gradient == "score" and self.initial_latent_variance == 0:
+            raise ValueError(
+                'gradient="score" differentiates the density of the latents, which does not exist at '
+                'initial_latent_variance=0; use gradient="pathwise"'
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as a dictionary that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: dict[str, Any]) -> "SMCTransformerConfig":
+        """The inverse of `to_dict`; unknown names are rejected."""
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(settings) - known)
+        if unknown:
+            raise ValueError(f"unknown settings {unknown}; known are {sorted(known)}")
+        return cls(**settings)
+
+    def _require_count(self, name: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} must be a whole number, got {value!r}")
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+
+    def _require_choice(self, name: str, choices: tuple[str | None, ...]) -> None:
+        value = getattr(self, name)
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+    def _require_number(self, name: str, at_most: float = math.inf) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{name} must be a number, got {value!r}")
+        if not (0 <= value <= at_most and math.isfinite(value)):
+            bounds = "at least 0 and finite" if at_most == math.inf else f"between 0 and {at_most:g}"
+            raise ValueError(f"{name} must be {bounds}, got {value}")

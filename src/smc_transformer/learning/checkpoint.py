@@ -1,0 +1,75 @@
+"""Checkpoints of a training run: one safetensors file, replaced in one go, no pickle.
+
+Tensors (weights, covariances, optimiser moments, best weights) are stored under slashed names; numbers and the
+history go as JSON into the header.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+FORMAT = "smc-transformer-training"
+VERSION = 1
+
+
+class CheckpointError(ValueError):
+    """A checkpoint file that cannot be used, and why."""
+
+
+class Checkpoint(NamedTuple):
+    """Tensors by name, and whatever JSON can hold."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint; an interrupted write leaves the previous one intact."""
+    header = {"format": FORMAT, "version": VERSION, "state": checkpoint.state}
+    tensors = {name: tensor.detach().contiguous() for name, tensor in checkpoint.tensors.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".unfinished")
+    save_file(tensors, unfinished, metadata={"header": json.dumps(header)})
+    os.replace(unfinished, path)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint; a truncated or foreign file raises a `CheckpointError`."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            header = json.loads(metadata.get("header", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise CheckpointError(f"{path} is not a readable checkpoint (truncated, or another format): {error}") from None
+    if header.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is not a training checkpoint of smc-transformer")
+    if header["version"] > VERSION:
+        raise CheckpointError(
+            f"{path} has format version {header['version']}, this release reads up to {VERSION}; update smc-transformer"
+        )
+    return Checkpoint(tensors, header["state"])
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The moments of an optimiser under flat names."""
+    return {
+        f"{parameter}/{name}": torch.as_tensor(value)
+        for parameter, moments in optimiser.state_dict()["state"].items()
+        for name, value in moments.items()
+    }
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """The inverse of `optimiser_tensors`."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        parameter, moment = name.split("/")
+        state.setdefault(int(parameter), {})[moment] = tensor
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})

@@ -1,0 +1,22 @@
+"""Randomness is an argument: a `torch.Generator`, a seed, or None for torch's default generator."""
+
+import numpy as np
+import torch
+from torch import Generator
+
+
+def as_generator(generator: Generator | int | None, device: torch.device | str = "cpu") -> Generator | None:
+    """A generator for a seed; generators and None pass through."""
+    if generator is None or isinstance(generator, Generator):
+        return generator
+    return Generator(device).manual_seed(generator)
+
+
+def derived_generator(*seeds: int, device: torch.device | str = "cpu") -> Generator:
+    """A generator that depends on all the given numbers, and on nothing else.
+
+    Training uses it as (seed, stream, step), so that step p draws the same numbers whether or not training was
+    interrupted before it.
+    """
+    state = np.random.SeedSequence(seeds).generate_state(1, dtype=np.uint64)[0]
+    return Generator(device).manual_seed(int(state >> np.uint64(1)))
