@@ -6,7 +6,7 @@ Both are functions of the noise of given lines, and return one number for each l
 Lines and their weights are constants in the gradient.
 """
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -26,6 +26,7 @@ class LineObjective(NamedTuple):
     means: Float[Tensor, "batch line time n_targets"]
 
 
+@runtime_checkable
 class Objective(Protocol):
     """What both objectives look like."""
 

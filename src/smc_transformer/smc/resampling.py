@@ -12,13 +12,14 @@ Weights come in as logarithms of *normalised* weights and are made into probabil
 a cumulative sum over many particles neither skips nor invents any.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 
+@runtime_checkable
 class Resampler(Protocol):
     """What every resampling scheme looks like."""
 

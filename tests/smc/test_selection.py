@@ -1,0 +1,74 @@
+import math
+
+import pytest
+import torch
+
+from smc_transformer.randomness import as_generator
+from smc_transformer.smc import RESAMPLERS, select, systematic, uniform_log_weights
+
+EQUAL = [0.25, 0.25, 0.25, 0.25]
+UNEVEN = [0.4, 0.3, 0.2, 0.1]
+PEAKED = [0.97, 0.01, 0.01, 0.01]
+ONE_OF_FOUR = [0.0, 0.0, 1.0, 0.0]
+TWO_OF_FOUR = [0.5, 0.0, 0.5, 0.0]
+THEMSELVES = [0, 1, 2, 3]
+
+
+def log_weights_of(*rows):
+    return torch.tensor(rows, dtype=torch.float64).log()
+
+
+@pytest.mark.parametrize("weights", [EQUAL, UNEVEN, ONE_OF_FOUR])
+def test_a_threshold_of_one_resamples_whatever_the_weights(weights):
+    log_weights = log_weights_of(weights)
+    selection = select(log_weights, systematic, ess_threshold=1.0, generator=as_generator(0))
+    assert selection.resampled.tolist() == [True]
+    assert torch.equal(selection.log_weights, uniform_log_weights(log_weights))
+
+
+@pytest.mark.parametrize("weights", [EQUAL, PEAKED, ONE_OF_FOUR])
+def test_a_threshold_of_zero_never_resamples(weights):
+    log_weights = log_weights_of(weights)
+    selection = select(log_weights, systematic, ess_threshold=0.0, generator=as_generator(0))
+    assert selection.resampled.tolist() == [False]
+    assert selection.ancestors.tolist() == [THEMSELVES]
+    assert torch.equal(selection.log_weights, log_weights)
+
+
+def test_each_sequence_of_a_batch_is_judged_by_itself():
+    log_weights = log_weights_of(UNEVEN, ONE_OF_FOUR, EQUAL, PEAKED)
+    selection = select(log_weights, systematic, ess_threshold=0.5, generator=as_generator(0))
+    assert selection.resampled.tolist() == [False, True, False, True]
+    assert selection.ancestors[[0, 2]].tolist() == [THEMSELVES, THEMSELVES]
+    assert selection.ancestors[1].tolist() == [2, 2, 2, 2]
+    assert selection.ancestors[3].tolist().count(0) >= 3  # floor(4 x 0.97)
+
+
+def test_resampled_sequences_carry_equal_weights_and_the_others_their_own():
+    log_weights = log_weights_of(UNEVEN, PEAKED)
+    carried = select(log_weights, systematic, ess_threshold=0.5, generator=as_generator(0)).log_weights
+    assert torch.equal(carried[0], log_weights[0])
+    assert carried[1].tolist() == [-math.log(4)] * 4
+
+
+@pytest.mark.parametrize(("threshold", "expected"), [(0.49, False), (0.51, True)])
+def test_the_threshold_is_a_share_of_the_particles(threshold, expected):
+    # Two of four particles with half the weight each: an effective sample size of 2.
+    selection = select(
+        log_weights_of(TWO_OF_FOUR), systematic, ess_threshold=threshold, generator=as_generator(0)
+    )
+    assert selection.resampled.tolist() == [expected]
+
+
+@pytest.mark.parametrize("scheme", sorted(RESAMPLERS))
+def test_ancestors_are_those_that_the_scheme_draws(scheme):
+    log_weights = log_weights_of(UNEVEN, PEAKED)
+    selection = select(log_weights, RESAMPLERS[scheme], ess_threshold=1.0, generator=as_generator(5))
+    assert torch.equal(selection.ancestors, RESAMPLERS[scheme](log_weights, 4, as_generator(5)))
+
+
+def test_selection_keeps_the_type_of_the_weights():
+    log_weights = log_weights_of(UNEVEN).float()
+    for threshold in (0.0, 0.5, 1.0):
+        selection = select(log_weights, systematic, ess_threshold=threshold, generator=as_generator(0))
+        assert selection.log_weights.dtype == torch.float32

@@ -1,0 +1,309 @@
+"""What users get wrong, and what they are told. The checks of jaxtyping are off, as they are for users."""
+
+import math
+import re
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer.nn import Noise
+from smc_transformer.smc import WeightCollapseError
+
+CALLS = {
+    "filter": lambda model, x: model.filter(x, generator=0),
+    "forecast": lambda model, x: model.forecast(x, horizon=1, n_samples=3, generator=0),
+    "replay": lambda model, x: model.replay(x, some_noise()),
+}
+NAMES = {"filter": "x", "forecast": "history", "replay": "x"}
+
+
+@pytest.fixture(autouse=True)
+def without_shape_checks():
+    """As users run the package: only its own checks stand between them and a mistake."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
+
+
+@pytest.fixture(params=CALLS)
+def method(request):
+    return request.param
+
+
+def small_model(n_inputs=2, n_targets=1, **settings):
+    sizes = {"d_model": 4, "d_ff": 4, "n_particles": 5}
+    return SMCTransformer(
+        SMCTransformerConfig(n_inputs=n_inputs, n_targets=n_targets, **sizes, **settings), generator=0
+    )
+
+
+def some_noise(batch=3, n_steps=5):
+    return Noise(*torch.randn(4, batch, 5, n_steps, 4, generator=torch.Generator().manual_seed(0)))
+
+
+def good_sequences(n_inputs=2):
+    return torch.randn(3, 6, n_inputs, generator=torch.Generator().manual_seed(1))
+
+
+def assert_rejected(method, x, error, message):
+    """The call raises this error with this message, in which {name} stands for the argument."""
+    with pytest.raises(error, match=re.escape(message.format(name=NAMES[method]))):
+        CALLS[method](small_model(), x)
+
+
+# --- sequences ----------------------------------------------------------------------------------------------
+
+
+def test_good_sequences_are_accepted(method):
+    CALLS[method](small_model(), good_sequences())
+
+
+def test_too_few_axes(method):
+    message = "{name} must have 3 axes (batch, time, 2), got 2 axes: (6, 2)"
+    assert_rejected(method, good_sequences()[0], ValueError, message)
+
+
+def test_too_many_axes(method):
+    message = "{name} must have 3 axes (batch, time, 2), got 4 axes: (1, 3, 6, 2)"
+    assert_rejected(method, good_sequences().unsqueeze(0), ValueError, message)
+
+
+@pytest.mark.parametrize("n_features", [0, 1, 3])
+def test_wrong_number_of_features(method, n_features):
+    message = f"{{name}} must have 2 features on its last axis, got {n_features}: (3, 6, {n_features})"
+    assert_rejected(method, good_sequences(n_features), ValueError, message)
+
+
+def test_no_sequences(method):
+    message = "{name} must hold at least one sequence, got shape (0, 6, 2)"
+    assert_rejected(method, good_sequences()[:0], ValueError, message)
+
+
+@pytest.mark.parametrize(("method", "least"), [("filter", 2), ("replay", 2), ("forecast", 1)])
+def test_no_time_steps(method, least):
+    message = f"{{name}} must have at least {least} time steps, got 0: (3, 0, 2)"
+    assert_rejected(method, good_sequences()[:, :0], ValueError, message)
+
+
+@pytest.mark.parametrize("method", ["filter", "replay"])
+def test_one_time_step_has_nothing_to_predict(method):
+    message = "{name} must have at least 2 time steps, got 1: (3, 1, 2)"
+    assert_rejected(method, good_sequences()[:, :1], ValueError, message)
+
+
+def test_one_time_step_is_enough_to_forecast_from():
+    paths = small_model().forecast(good_sequences()[:, :1], horizon=1, n_samples=4, generator=0)
+    assert paths.shape == (3, 4, 1, 1)
+    assert paths.isfinite().all()
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_infinite_values_are_named_with_their_place(method, value):
+    x = good_sequences()
+    x[2, 4, 1] = value
+    message = f"{{name}} holds {value} at [2, 4, 1] (batch, time, feature): all values must be finite"
+    assert_rejected(method, x, ValueError, message)
+
+
+def test_missing_values_are_named_with_their_place(method):
+    x = good_sequences()
+    x[1, 0, 0] = math.nan
+    message = "{name} holds nan at [1, 0, 0] (batch, time, feature): missing values are not supported"
+    assert_rejected(method, x, ValueError, message)
+
+
+def test_whole_numbers(method):
+    message = "{name} must hold floating-point numbers, got torch.int64; convert it with {name}.float()"
+    assert_rejected(method, good_sequences().long(), TypeError, message)
+
+
+@pytest.mark.parametrize(
+    ("convert", "got"),
+    [(torch.Tensor.numpy, "ndarray"), (torch.Tensor.tolist, "list"), (lambda x: None, "NoneType")],
+)
+def test_what_is_not_a_tensor(method, convert, got):
+    message = f"{{name}} must be a torch.Tensor of shape (batch, time, 2), got {got}"
+    assert_rejected(method, convert(good_sequences()), TypeError, message)
+
+
+def test_sequences_of_another_type_than_the_model(method):
+    message = "{name} is torch.float64 but the model is torch.float32; convert one of them"
+    assert_rejected(method, good_sequences().double(), TypeError, message)
+
+
+def test_a_model_of_another_type_than_the_sequences():
+    with pytest.raises(TypeError, match=r"x is torch\.float32 but the model is torch\.float64"):
+        small_model().double().filter(good_sequences())
+
+
+def test_sequences_beyond_the_learned_positions():
+    model = small_model(position_encoding="learned", max_positions=4)
+    with pytest.raises(ValueError, match=r"covers 4 positions .*got a sequence that reaches position 4"):
+        model.filter(good_sequences())
+
+
+# --- numbers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_particles", [0, -2])
+def test_fewer_than_one_particle(n_particles):
+    message = f"n_particles must be at least 1, got {n_particles}"
+    with pytest.raises(ValueError, match=message):
+        small_model().filter(good_sequences(), n_particles)
+    with pytest.raises(ValueError, match=message):
+        small_model().forecast(good_sequences(), 1, n_particles=n_particles)
+
+
+@pytest.mark.parametrize("n_particles", [2.0, "10", True])
+def test_a_number_of_particles_that_is_not_whole(n_particles):
+    message = f"n_particles must be a whole number, got {n_particles!r}"
+    with pytest.raises(TypeError, match=message):
+        small_model().filter(good_sequences(), n_particles)
+    with pytest.raises(TypeError, match=message):
+        small_model().forecast(good_sequences(), 1, n_particles=n_particles)
+
+
+@pytest.mark.parametrize("name", ["horizon", "n_samples"])
+def test_a_forecast_of_nothing(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        small_model().forecast(good_sequences(), **{"horizon": 1, name: 0})
+
+
+@pytest.mark.parametrize("name", ["horizon", "n_samples"])
+def test_a_forecast_of_half_a_step_or_sample(name):
+    with pytest.raises(TypeError, match=rf"{name} must be a whole number, got 1\.5"):
+        small_model().forecast(good_sequences(), **{"horizon": 1, name: 1.5})
+
+
+def test_an_unknown_way_to_handle_collapse():
+    with pytest.raises(ValueError, match=r"on_collapse must be one of \('error', 'uniform'\), got 'ignore'"):
+        small_model().filter(good_sequences(), on_collapse="ignore")
+
+
+# --- future inputs ------------------------------------------------------------------------------------------
+
+
+def forecast_with(future_inputs):
+    return small_model().forecast(good_sequences(), 3, n_samples=4, future_inputs=future_inputs, generator=0)
+
+
+def test_good_future_inputs_are_accepted():
+    assert forecast_with(torch.zeros(3, 3, 1)).shape == (3, 4, 3, 1)
+
+
+def test_missing_future_inputs():
+    message = (
+        r"1 of the 2 inputs are not targets: a forecast of 3 steps needs .*future_inputs of shape \(3, 3, 1\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        forecast_with(None)
+
+
+def test_one_step_ahead_needs_no_future_inputs():
+    assert small_model().forecast(good_sequences(), 1, n_samples=4, generator=0).shape == (3, 4, 1, 1)
+
+
+def test_no_known_inputs_need_no_future_inputs():
+    paths = small_model(n_targets=2).forecast(good_sequences(), 3, n_samples=4, generator=0)
+    assert paths.shape == (3, 4, 3, 2)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 1), (3, 2, 1), (3, 3, 2), (3, 3)])
+def test_future_inputs_of_another_shape(shape):
+    with pytest.raises(ValueError, match=re.escape(f"future_inputs must have shape (3, 3, 1), got {shape}")):
+        forecast_with(torch.zeros(shape))
+
+
+def test_future_inputs_for_a_model_without_known_inputs():
+    with pytest.raises(ValueError, match=re.escape("future_inputs must have shape (3, 3, 0), got (3, 3, 1)")):
+        small_model(n_targets=2).forecast(good_sequences(), 3, future_inputs=torch.zeros(3, 3, 1))
+
+
+@pytest.mark.parametrize(
+    ("future_inputs", "error", "message"),
+    [
+        (torch.full((3, 3, 1), math.nan), ValueError, "future_inputs holds nan at [0, 0, 0]"),
+        (
+            torch.zeros(3, 3, 1).double(),
+            TypeError,
+            "future_inputs is torch.float64 but the model is torch.float32",
+        ),
+        (
+            torch.zeros(3, 3, 1).long(),
+            TypeError,
+            "future_inputs must hold floating-point numbers, got torch.int64",
+        ),
+        (
+            np.zeros((3, 3, 1)),
+            TypeError,
+            "future_inputs must be a torch.Tensor of shape (batch, time, 1), got ndarray",
+        ),
+    ],
+    ids=["missing", "type", "whole numbers", "array"],
+)
+def test_bad_values_of_future_inputs(future_inputs, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        forecast_with(future_inputs)
+
+
+# --- collapse of all weights --------------------------------------------------------------------------------
+
+SEQUENCE, STEP = 1, 3
+
+
+def nearly_noiseless_model():
+    model = small_model(n_inputs=1)
+    model.observation.covariance.assign_(1e-6)
+    return model
+
+
+def with_outlier(size):
+    x = good_sequences(n_inputs=1)
+    x[SEQUENCE, STEP] = size
+    return x
+
+
+@pytest.mark.parametrize("size", [1e18, -1e18, 1e30])
+def test_an_impossible_observation_is_named_by_sequence_and_step(size):
+    message = r"weights of sequence 1 are zero or NaN at step 3: .*x\[1, 3\].*on_collapse=\"uniform\""
+    with pytest.raises(WeightCollapseError, match=message) as caught:
+        nearly_noiseless_model().filter(with_outlier(size), generator=0)
+    assert (caught.value.sequence, caught.value.step) == (SEQUENCE, STEP)
+
+
+def test_an_unlikely_observation_is_no_collapse():
+    result = nearly_noiseless_model().filter(with_outlier(1e6), generator=0)
+    assert result.log_increments.isfinite().all()
+    assert result.log_increments[SEQUENCE, STEP - 1] < -1e15
+
+
+def test_an_impossible_observation_in_the_history_of_a_forecast_is_named():
+    with pytest.raises(WeightCollapseError) as caught:
+        nearly_noiseless_model().forecast(with_outlier(1e18), 2, generator=0)
+    assert (caught.value.sequence, caught.value.step) == (SEQUENCE, STEP)
+
+
+def test_uniform_on_collapse_goes_on_with_equal_weights():
+    result = nearly_noiseless_model().filter(with_outlier(1e18), generator=0, on_collapse="uniform")
+    impossible = result.log_increments.isneginf()
+    assert impossible.nonzero().tolist() == [[SEQUENCE, STEP - 1]]
+    assert result.log_weights[SEQUENCE, :, STEP - 1].tolist() == pytest.approx([-math.log(5)] * 5)
+    assert result.log_weights.isfinite().all()
+    assert result.predictive.mean.isfinite().all()
+
+
+def test_uniform_on_collapse_counts_the_impossible_observation_in_the_likelihood():
+    result = nearly_noiseless_model().filter(with_outlier(1e18), generator=0, on_collapse="uniform")
+    assert result.log_likelihood.isneginf().tolist() == [False, True, False]
+
+
+def test_uniform_on_collapse_leaves_other_sequences_alone():
+    model = nearly_noiseless_model()
+    expected = model.filter(good_sequences(n_inputs=1), generator=0)
+    result = model.filter(with_outlier(1e18), generator=0, on_collapse="uniform")
+    assert torch.equal(result.log_increments[[0, 2]], expected.log_increments[[0, 2]])
+    assert torch.equal(result.ancestors[[0, 2]], expected.ancestors[[0, 2]])
