@@ -19,9 +19,7 @@ def make_model(seed=0, *, spread_covariances=True, **settings):
 def random_covariance(around, generator):
     """A random covariance matrix with correlations and about the size of a given one."""
     size = len(around)
-    mixing = torch.eye(size, dtype=around.dtype) + 0.5 * torch.rand(
-        size, size, generator=generator, dtype=around.dtype
-    )
+    mixing = torch.eye(size, dtype=around.dtype) + 0.5 * torch.rand(size, size, generator=generator, dtype=around.dtype)
     factor = torch.linalg.cholesky(around) @ mixing
     return factor @ factor.T
 

@@ -3,10 +3,11 @@ import json
 import math
 import re
 
-import jaxtyping
 import pytest
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 COUNTS = ("n_inputs", "n_targets", "d_model", "d_ff", "window", "n_particles", "max_positions")
 CHOICES = {
@@ -40,15 +41,6 @@ OTHER_THAN_THE_DEFAULTS = {
     "initial_latent_variance": 0.125,
     "initial_observation_variance": 0.75,
 }
-
-
-@pytest.fixture(autouse=True)
-def without_shape_checks():
-    """As users run the package: only its own checks stand between them and a mistake."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 def test_settings_cannot_be_changed():
@@ -107,9 +99,7 @@ def test_a_window_of_none_is_all_the_past():
 
 
 def test_more_targets_than_inputs_are_rejected():
-    with pytest.raises(
-        ValueError, match=r"n_targets must be at most n_inputs .*got n_targets=3 and n_inputs=2"
-    ):
+    with pytest.raises(ValueError, match=r"n_targets must be at most n_inputs .*got n_targets=3 and n_inputs=2"):
         SMCTransformerConfig(n_inputs=2, n_targets=3)
 
 
@@ -169,7 +159,5 @@ def test_zero_observation_variance_is_rejected(zero):
 
 
 def test_the_score_of_latents_without_variance_is_rejected():
-    with pytest.raises(
-        ValueError, match=r'gradient="score" .*initial_latent_variance=0.*gradient="pathwise"'
-    ):
+    with pytest.raises(ValueError, match=r'gradient="score" .*initial_latent_variance=0.*gradient="pathwise"'):
         SMCTransformerConfig(gradient="score", initial_latent_variance=0.0)

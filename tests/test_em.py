@@ -42,7 +42,12 @@ def test_step_sizes_are_those_of_the_paper():
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_update_is_the_formula_on_a_case_made_by_hand(structure):
     model = make_model(
-        n_inputs=2, n_targets=2, d_model=2, observation_covariance=structure, covariance=structure, noise_learning="em"
+        n_inputs=2,
+        n_targets=2,
+        d_model=2,
+        observation_covariance=structure,
+        covariance=structure,
+        noise_learning="em",
     )
     residuals = torch.tensor([[[[1.0, 2.0]], [[3.0, 0.0]]]], dtype=torch.float64)  # one step, two lines
     weights = torch.tensor([[0.25, 0.75]], dtype=torch.float64)
@@ -140,7 +145,9 @@ def test_covariances_scale_whiten_and_score_like_their_matrix():
         law = torch.distributions.MultivariateNormal(torch.zeros(3).double(), matrix)
         torch.testing.assert_close(covariance.log_density(residual), law.log_prob(residual))
         torch.testing.assert_close(covariance.whiten(covariance.scale(residual)), residual)
-        torch.testing.assert_close(covariance.scale(torch.eye(3).double()).T @ covariance.scale(torch.eye(3).double()), matrix)
+        torch.testing.assert_close(
+            covariance.scale(torch.eye(3).double()).T @ covariance.scale(torch.eye(3).double()), matrix
+        )
 
 
 def test_em_step_takes_the_moments_as_given():

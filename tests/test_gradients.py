@@ -88,7 +88,9 @@ def test_error_falls_as_particles_grow(gradient):
 
     def root_mean_square_error(n_particles):
         estimates = estimated_gradient(model, TINY_SEQUENCE, n_particles, n_groups=200, runs_per_group=1)
-        squares = [(estimates[name] - exact[name]).square().sum(dim=tuple(range(1, exact[name].ndim + 1))) for name in exact]
+        squares = [
+            (estimates[name] - exact[name]).square().sum(dim=tuple(range(1, exact[name].ndim + 1))) for name in exact
+        ]
         return torch.stack(squares).sum(dim=0).mean().sqrt()
 
     errors = [root_mean_square_error(n_particles) for n_particles in (10, 100, 1000)]

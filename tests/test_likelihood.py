@@ -16,9 +16,7 @@ def linear_model(structure="full", **settings):
     """Window 1, linear read-out, two targets among three inputs."""
     defaults = {"n_inputs": 3, "n_targets": 2, "d_model": 4, "window": 1, "readout": "linear"}
     defaults["initial_latent_variance"] = 0.15
-    return make_model(
-        covariance=structure, observation_covariance=structure, **{**defaults, **settings}
-    )
+    return make_model(covariance=structure, observation_covariance=structure, **{**defaults, **settings})
 
 
 def tiny_model(**settings):

@@ -1,6 +1,5 @@
 import math
 
-import jaxtyping
 import numpy as np
 import pytest
 import scoringrules
@@ -17,15 +16,6 @@ LIMIT = 4.0
 LEVELS = (1e-4, 0.025, 0.3, 0.5, 0.9, 0.975, 1 - 1e-4)
 
 
-@pytest.fixture
-def without_shape_checks():
-    """As users run the package: only its own checks stand between them and a mistake."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
-
-
 def random_mixture(seed=0, *, batch=2, n_particles=5, n_steps=3, n_targets=2, dtype=torch.float64):
     """Unequal weights, means well apart, correlated targets."""
     generator = as_generator(seed)
@@ -33,7 +23,9 @@ def random_mixture(seed=0, *, batch=2, n_particles=5, n_steps=3, n_targets=2, dt
     means = 2 * torch.randn(batch, n_particles, n_steps, n_targets, generator=generator, dtype=torch.float64)
     factor = torch.randn(n_targets, n_targets, generator=generator, dtype=torch.float64)
     covariance = factor @ factor.T + 0.2 * torch.eye(n_targets, dtype=torch.float64)
-    return GaussianMixture(log_weights.log_softmax(dim=1).to(dtype), means.to(dtype), covariance.to(dtype))
+    return GaussianMixture(
+        log_weights.log_softmax(dim=1).to(dtype), means.to(dtype), torch.linalg.cholesky(covariance).to(dtype)
+    )
 
 
 def one_target(weights, means, deviation, dtype=torch.float64):
@@ -41,7 +33,7 @@ def one_target(weights, means, deviation, dtype=torch.float64):
     return GaussianMixture(
         torch.tensor(weights, dtype=dtype).log().view(1, -1, 1),
         torch.tensor(means, dtype=dtype).view(1, -1, 1, 1),
-        torch.tensor([[deviation**2]], dtype=dtype),
+        torch.tensor([[deviation]], dtype=dtype),
     )
 
 
@@ -54,9 +46,7 @@ def exact_cdf(mixture, x):
     """The cdf of each target by scipy, in float64."""
     weights = mixture.log_weights.double().exp().unsqueeze(-1).numpy()
     deviations = mixture.covariance.double().diagonal().sqrt().numpy()
-    components = stats.norm.cdf(
-        x.double().unsqueeze(1).numpy(), mixture.component_means.double().numpy(), deviations
-    )
+    components = stats.norm.cdf(x.double().unsqueeze(1).numpy(), mixture.component_means.double().numpy(), deviations)
     return (weights * components).sum(axis=1)
 
 
@@ -226,9 +216,7 @@ def test_variance_parts_are_the_spread_of_the_means_and_the_noise():
     parts = mixture.variance_parts()
     spread = (weights * means**2).sum(axis=1) - (weights * means).sum(axis=1) ** 2
     np.testing.assert_allclose(parts.between, spread, rtol=1e-10)
-    np.testing.assert_allclose(
-        parts.within, np.broadcast_to(mixture.covariance.diagonal(), (2, 3, 2)), rtol=1e-12
-    )
+    np.testing.assert_allclose(parts.within, np.broadcast_to(mixture.covariance.diagonal(), (2, 3, 2)), rtol=1e-12)
     torch.testing.assert_close(parts.between + parts.within, mixture.variance)
 
 
@@ -269,7 +257,7 @@ def test_samples_of_several_targets_belong_together():
     means = torch.tensor([[-3.0, -3.0], [0.0, 0.0], [3.0, 3.0]], dtype=torch.float64).view(1, 3, 1, 2)
     weights = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64)
     n_samples = 20_000
-    samples = GaussianMixture(weights.log().view(1, 3, 1), means, covariance).sample(
+    samples = GaussianMixture(weights.log().view(1, 3, 1), means, torch.linalg.cholesky(covariance)).sample(
         n_samples, as_generator(0)
     )
     products = samples[0, :, 0].prod(dim=-1)
@@ -319,9 +307,7 @@ def test_crps_is_the_integral_of_the_squared_difference_of_the_cdfs(law, x):
         return exact_cdf(mixture, at(y, mixture)).item()
 
     points = law["means"]
-    below, _ = integrate.quad(
-        lambda y: cdf(y) ** 2, -12.0, x, points=[m for m in points if m < x] or None, limit=200
-    )
+    below, _ = integrate.quad(lambda y: cdf(y) ** 2, -12.0, x, points=[m for m in points if m < x] or None, limit=200)
     above, _ = integrate.quad(
         lambda y: (cdf(y) - 1) ** 2, x, 12.0, points=[m for m in points if m > x] or None, limit=200
     )
@@ -334,15 +320,13 @@ def test_crps_agrees_with_scoringrules(equal):
     mixture = random_mixture(n_particles=6)
     if equal:
         mixture = GaussianMixture(
-            torch.full_like(mixture.log_weights, -math.log(6)), mixture.component_means, mixture.covariance
+            torch.full_like(mixture.log_weights, -math.log(6)), mixture.component_means, mixture.root
         )
     x = torch.randn(2, 3, 2, generator=as_generator(1), dtype=torch.float64)
     means = mixture.component_means.movedim(1, -1).numpy()
     weights = mixture.weights.expand_as(mixture.component_means).movedim(1, -1).numpy()
     deviations = np.broadcast_to(mixture.covariance.diagonal().sqrt().numpy()[:, None], means.shape)
-    expected = scoringrules.crps_mixnorm(
-        x.numpy(), means, deviations, None if equal else weights, backend="numpy"
-    )
+    expected = scoringrules.crps_mixnorm(x.numpy(), means, deviations, None if equal else weights, backend="numpy")
     np.testing.assert_allclose(mixture.crps(x), expected, rtol=1e-10)
 
 

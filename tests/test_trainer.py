@@ -146,7 +146,7 @@ def test_checkpoints_that_cannot_be_used_say_why(tmp_path):
     path = tmp_path / "run.safetensors"
     fit(small_model(), TRAIN, checkpoint=path, **SETTINGS)
 
-    with pytest.raises(CheckpointError, match="another training run.*seed: 3 there, 4 here"):
+    with pytest.raises(CheckpointError, match=r"another training run.*seed: 3 there, 4 here"):
         fit(small_model(), TRAIN, checkpoint=path, **{**SETTINGS, "seed": 4})
 
     truncated = tmp_path / "truncated.safetensors"

@@ -1,5 +1,6 @@
 """Checks of what users pass in: errors say what was expected and what was got."""
 
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -8,11 +9,17 @@ from torch import Tensor
 
 def check_count(value: Any, name: str) -> int:
     """A whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
-    return value
+    return int(value)
+
+
+def check_choice(value: Any, choices: tuple[str | None, ...], name: str) -> None:
+    """One of a few names."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
 def check_sequences(x: Any, n_features: int, dtype: torch.dtype, *, min_time: int, name: str = "x") -> Tensor:
@@ -22,9 +29,7 @@ def check_sequences(x: Any, n_features: int, dtype: torch.dtype, *, min_time: in
     if not x.is_floating_point():
         raise TypeError(f"{name} must hold floating-point numbers, got {x.dtype}; convert it with {name}.float()")
     if x.ndim != 3:
-        raise ValueError(
-            f"{name} must have 3 axes (batch, time, {n_features}), got {x.ndim} axes: {tuple(x.shape)}"
-        )
+        raise ValueError(f"{name} must have 3 axes (batch, time, {n_features}), got {x.ndim} axes: {tuple(x.shape)}")
     batch, time, features = x.shape
     if features != n_features:
         raise ValueError(f"{name} must have {n_features} features on its last axis, got {features}: {tuple(x.shape)}")

@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from smc_transformer.checks import check_choice, check_count
 from smc_transformer.nn.covariance import COVARIANCES
 from smc_transformer.smc.resampling import RESAMPLERS
 
@@ -61,21 +62,21 @@ class SMCTransformerConfig:
 
     def __post_init__(self) -> None:
         for name in ("n_inputs", "n_targets", "d_model", "d_ff", "n_particles", "max_positions"):
-            self._require_count(name)
+            check_count(getattr(self, name), name)
         if self.window is not None:
-            self._require_count("window")
+            check_count(self.window, "window")
         if self.n_targets > self.n_inputs:
             raise ValueError(
                 f"n_targets must be at most n_inputs (the targets are the first inputs), "
                 f"got n_targets={self.n_targets} and n_inputs={self.n_inputs}"
             )
-        self._require_choice("covariance", tuple(COVARIANCES))
-        self._require_choice("observation_covariance", tuple(COVARIANCES))
-        self._require_choice("resampling", tuple(RESAMPLERS))
-        self._require_choice("gradient", GRADIENTS)
-        self._require_choice("noise_learning", NOISE_LEARNING)
-        self._require_choice("position_encoding", POSITION_ENCODINGS)
-        self._require_choice("readout", READOUTS)
+        check_choice(self.covariance, tuple(COVARIANCES), "covariance")
+        check_choice(self.observation_covariance, tuple(COVARIANCES), "observation_covariance")
+        check_choice(self.resampling, tuple(RESAMPLERS), "resampling")
+        check_choice(self.gradient, GRADIENTS, "gradient")
+        check_choice(self.noise_learning, NOISE_LEARNING, "noise_learning")
+        check_choice(self.position_encoding, POSITION_ENCODINGS, "position_encoding")
+        check_choice(self.readout, READOUTS, "readout")
         if not isinstance(self.predict_change, bool):
             raise TypeError(f"predict_change must be True or False, got {self.predict_change!r}")
         self._require_number("ess_threshold", at_most=1.0)
@@ -101,18 +102,6 @@ class SMCTransformerConfig:
         if unknown:
             raise ValueError(f"unknown settings {unknown}; known are {sorted(known)}")
         return cls(**settings)
-
-    def _require_count(self, name: str) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name} must be a whole number, got {value!r}")
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-
-    def _require_choice(self, name: str, choices: tuple[str | None, ...]) -> None:
-        value = getattr(self, name)
-        if value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
     def _require_number(self, name: str, at_most: float = math.inf) -> None:
         value = getattr(self, name)

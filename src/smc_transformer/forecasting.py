@@ -5,7 +5,7 @@ by its weight, then draws latents and an observation at every step and goes on w
 input. The paths are joint over steps and targets; no mean or median is ever fed back.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -24,48 +24,80 @@ CACHE_NUMBERS_AT_ONCE = 2**26
 """How many cached keys and values are held at a time (256 MiB in float32): sequences are done in chunks."""
 
 
+class Cache(NamedTuple):
+    """Keys and values of each path's own line."""
+
+    keys: Float[Tensor, "batch sample slot d_model"]
+    values: Float[Tensor, "batch sample slot d_model"]
+
+
 @torch.no_grad()
 def sample_paths(
     model: "SMCTransformer",
     history: Float[Tensor, "batch past n_inputs"],
-    horizon: int,
+    future_inputs: Float[Tensor, "batch horizon known"],
+    *,
     n_samples: int,
     n_particles: int,
-    future_inputs: Float[Tensor, "batch horizon known"],
+    on_collapse: str = "error",
     generator: Generator | None = None,
 ) -> Float[Tensor, "batch sample horizon n_targets"]:
     """Draw paths of the targets; see `SMCTransformer.forecast`."""
-    slots = history.shape[1] + horizon
+    slots = history.shape[1] + future_inputs.shape[1]
     slots = slots if model.config.window is None else min(slots, model.config.window)
     chunk = max(1, CACHE_NUMBERS_AT_ONCE // (2 * max(n_samples, n_particles) * slots * model.config.d_model))
-    return torch.cat(
-        [
-            _sample_chunk(model, past, horizon, n_samples, n_particles, known, generator)
-            for past, known in zip(history.split(chunk), future_inputs.split(chunk), strict=True)
-        ]
-    )
+    paths = []
+    for past, known in zip(history.split(chunk), future_inputs.split(chunk), strict=True):
+        inherited = _inherit(model, past, n_samples, n_particles, on_collapse, generator)
+        paths.append(_continue(model, past[:, -1], past.shape[1] - 1, inherited, known, generator))
+    return torch.cat(paths)
 
 
-def _sample_chunk(
+def _inherit(
     model: "SMCTransformer",
     history: Float[Tensor, "batch past n_inputs"],
-    horizon: int,
     n_samples: int,
     n_particles: int,
+    on_collapse: str,
+    generator: Generator | None,
+) -> Cache:
+    """Filter the history, draw lines by their weights, and rebuild the slots that the next step will see."""
+    n_steps = history.shape[1] - 1
+    first = model.attention.first_slot(n_steps)
+    if first == n_steps:  # no history, or a window that sees none of it
+        nothing = history.new_empty(len(history), n_samples, 0, model.config.d_model)
+        return Cache(nothing, nothing)
+    result = particle_filter(model, history, n_particles, generator, on_collapse=on_collapse, keep_attention=False)
+    final_log_weights = result.log_weights[:, :, -1]
+    resample = RESAMPLERS[model.config.resampling]
+    lines = genealogy(result.ancestors, final_log_weights, n_samples, resample, generator).lines[:, :, first:]
+    noise = Noise(*(gather_lines(eps[:, :, first:], lines) for eps in result.noise))
+    embedding = model.encoder(history[:, :-1])[:, first:].unsqueeze(1)
+    latents = model.attention.latents(embedding, noise)
+    return Cache(latents.key, latents.value)
+
+
+def _continue(
+    model: "SMCTransformer",
+    last: Float[Tensor, "batch n_inputs"],
+    position: int,
+    inherited: Cache,
     future_inputs: Float[Tensor, "batch horizon known"],
     generator: Generator | None,
 ) -> Float[Tensor, "batch sample horizon n_targets"]:
-    batch, n_past, _ = history.shape
+    """Sample on from the last observation, which stands at `position`, along the inherited lines."""
     attention = model.attention
-    keys, values = _inherited_cache(model, history, horizon, n_samples, n_particles, generator)
-    n_inherited = keys.shape[2] - horizon
+    batch, n_samples, n_inherited, d_model = inherited.keys.shape
+    horizon = future_inputs.shape[1]
+    room = last.new_empty(batch, n_samples, horizon, d_model)
+    keys = torch.cat((inherited.keys, room), dim=2)
+    values = torch.cat((inherited.values, room), dim=2)
 
-    paths = history.new_empty(batch, n_samples, horizon, model.config.n_targets)
-    current = history[:, None, -1:].expand(-1, n_samples, -1, -1)
+    paths = last.new_empty(batch, n_samples, horizon, model.config.n_targets)
+    current = last[:, None, None].expand(-1, n_samples, -1, -1)
     for ahead in range(horizon):
-        position = n_past - 1 + ahead
         slot = n_inherited + ahead
-        embedding = model.encoder(current, start=position)
+        embedding = model.encoder(current, start=position + ahead)
         noise = attention.draw_noise(batch, n_samples, 1, generator)
         latents = attention.latents(embedding, noise)
         keys[:, :, slot] = latents.key[:, :, 0]
@@ -80,40 +112,3 @@ def _sample_chunk(
         known = future_inputs[:, None, ahead].expand(-1, n_samples, -1)
         current = torch.cat((paths[:, :, ahead], known), dim=-1).unsqueeze(2)
     return paths
-
-
-def _inherited_cache(
-    model: "SMCTransformer",
-    history: Float[Tensor, "batch past n_inputs"],
-    horizon: int,
-    n_samples: int,
-    n_particles: int,
-    generator: Generator | None,
-) -> tuple[Float[Tensor, "batch sample slot d_model"], Float[Tensor, "batch sample slot d_model"]]:
-    """Keys and values of lines drawn from the filter at the end of the history, with room for the horizon.
-
-    Only slots that the first forecast step can still see are kept.
-    """
-    batch, n_past, _ = history.shape
-    n_steps = n_past - 1
-    n_kept = n_steps - model.attention.first_slot(n_steps)
-    keys = history.new_empty(batch, n_samples, n_kept + horizon, model.config.d_model)
-    values = torch.empty_like(keys)
-    if n_kept == 0:
-        return keys, values
-
-    result = particle_filter(model, history, n_particles, generator, keep_attention=False)
-    chosen = genealogy(
-        result.ancestors,
-        result.log_weights[:, :, -1],
-        n_samples,
-        RESAMPLERS[model.config.resampling],
-        generator,
-    )
-    lines = chosen.lines[:, :, n_steps - n_kept :]
-    recent = Noise(*(gather_lines(eps[:, :, n_steps - n_kept :], lines) for eps in result.noise))
-    embedding = model.encoder(history[:, :-1])[:, n_steps - n_kept :].unsqueeze(1)
-    latents = model.attention.latents(embedding, recent)
-    keys[:, :, :n_kept] = latents.key
-    values[:, :, :n_kept] = latents.value
-    return keys, values

@@ -1,11 +1,11 @@
 """The SMC Transformer: a transformer whose keys, queries, values and attention vectors are random.
 
-    from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import SMCTransformer, SMCTransformerConfig
 
-    model = SMCTransformer(SMCTransformerConfig(n_inputs=1, n_targets=1))
-    result = model.filter(x, generator=0)           # x: (batch, time + 1, n_inputs)
-    result.predictive.interval(0.95)                # of X_1, ..., X_T, each given the past
-    model.forecast(x, horizon=12, generator=0)      # joint paths of the future
+model = SMCTransformer(SMCTransformerConfig(n_inputs=1, n_targets=1))
+result = model.filter(x, generator=0)           # x: (batch, time + 1, n_inputs)
+result.predictive.interval(0.95)                # of X_1, ..., X_T, each given the past
+model.forecast(x, horizon=12, generator=0)      # joint paths of the future
 """
 
 import math
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from smc_transformer.checks import check_count, check_sequences
+from smc_transformer.checks import check_choice, check_count, check_sequences
 from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.filtering import ON_COLLAPSE, FilterResult, particle_filter
 from smc_transformer.forecasting import sample_paths
@@ -46,9 +46,7 @@ class SMCTransformer(nn.Module):
     def __init__(self, config: SMCTransformerConfig, generator: Generator | int | None = None):
         super().__init__()
         self.config = config
-        self.encoder = LinearEncoder(
-            config.n_inputs, config.d_model, config.position_encoding, config.max_positions
-        )
+        self.encoder = LinearEncoder(config.n_inputs, config.d_model, config.position_encoding, config.max_positions)
         self.attention = StochasticSelfAttention(
             config.d_model,
             config.window,
@@ -114,8 +112,7 @@ class SMCTransformer(nn.Module):
         """
         x = check_sequences(x, self.config.n_inputs, self.dtype, min_time=2)
         n_particles = check_count(self.config.n_particles if n_particles is None else n_particles, "n_particles")
-        if on_collapse not in ON_COLLAPSE:
-            raise ValueError(f"on_collapse must be one of {ON_COLLAPSE}, got {on_collapse!r}")
+        check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
         return particle_filter(self, x, n_particles, as_generator(generator, x.device), on_collapse=on_collapse)
 
     def replay(self, x: Float[Tensor, "batch time_plus_1 n_inputs"], noise: Noise) -> Replay:
@@ -126,6 +123,16 @@ class SMCTransformer(nn.Module):
             noise: noise of each line, (batch, line, time, d_model): the filter's, gathered along lines.
         """
         x = check_sequences(x, self.config.n_inputs, self.dtype, min_time=2)
+        for name, eps in noise._asdict().items():
+            if eps.ndim != 4 or (eps.shape[0], *eps.shape[2:]) != (
+                len(x),
+                x.shape[1] - 1,
+                self.config.d_model,
+            ):
+                raise ValueError(
+                    f"the {name} noise must have shape (batch={len(x)}, line, time={x.shape[1] - 1}, "
+                    f"d_model={self.config.d_model}), got {tuple(eps.shape)}"
+                )
         return replay(self, x, noise)
 
     def forecast(
@@ -137,6 +144,7 @@ class SMCTransformer(nn.Module):
         generator: Generator | int | None = None,
         *,
         n_particles: int | None = None,
+        on_collapse: str = "error",
     ) -> Float[Tensor, "batch sample horizon n_targets"]:
         """Sample joint paths of the targets after the history.
 
@@ -148,6 +156,7 @@ class SMCTransformer(nn.Module):
                 needed when there are any.
             generator: a generator or seed; None uses torch's default generator.
             n_particles: particles that filter the history; None: `config.n_particles`.
+            on_collapse: what to do when no particle can explain the history, as in `filter`.
 
         Returns:
             Paths whose steps and targets belong together: path i is one possible future.
@@ -156,9 +165,15 @@ class SMCTransformer(nn.Module):
         check_count(horizon, "horizon")
         check_count(n_samples, "n_samples")
         n_particles = check_count(self.config.n_particles if n_particles is None else n_particles, "n_particles")
-        known = self._check_future_inputs(future_inputs, history, horizon)
+        check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
         return sample_paths(
-            self, history, horizon, n_samples, n_particles, known, as_generator(generator, history.device)
+            self,
+            history,
+            self._check_future_inputs(future_inputs, history, horizon),
+            n_samples=n_samples,
+            n_particles=n_particles,
+            on_collapse=on_collapse,
+            generator=as_generator(generator, history.device),
         )
 
     def split(
@@ -192,8 +207,6 @@ class SMCTransformer(nn.Module):
                 )
             return history.new_zeros(len(history), horizon, n_known)
         expected = (len(history), horizon, n_known)
-        if tuple(future_inputs.shape) != expected:
+        if isinstance(future_inputs, Tensor) and tuple(future_inputs.shape) != expected:
             raise ValueError(f"future_inputs must have shape {expected}, got {tuple(future_inputs.shape)}")
-        if n_known:
-            check_sequences(future_inputs, n_known, self.dtype, min_time=1, name="future_inputs")
-        return future_inputs
+        return check_sequences(future_inputs, n_known, self.dtype, min_time=1, name="future_inputs")

@@ -57,9 +57,7 @@ class Mixture(ABC):
         """Joint log density of the targets in each component."""
 
     @abstractmethod
-    def component_cdf(
-        self, x: Float[Tensor, "*batch time target"]
-    ) -> Float[Tensor, "*batch particle time target"]:
+    def component_cdf(self, x: Float[Tensor, "*batch time target"]) -> Float[Tensor, "*batch particle time target"]:
         """P(X <= x) of each target in each component."""
 
     @abstractmethod
@@ -108,16 +106,19 @@ class Mixture(ABC):
         return (self.weights * self.component_cdf(x)).sum(dim=-3)
 
     def quantile(
-        self, p: float | Sequence[float]
+        self, p: float | Sequence[float] | Tensor
     ) -> Float[Tensor, "batch time target"] | Float[Tensor, "level batch time target"]:
         """The p-quantile of each target, by bisection on the cdf.
 
         Args:
             p: one probability, or several, which then become a first axis of the answer.
         """
-        if not isinstance(p, int | float):
-            return torch.stack([self._quantile(float(level)) for level in p])
-        return self._quantile(float(p))
+        levels = torch.as_tensor(p, dtype=torch.float64)
+        if levels.ndim == 0:
+            return self._quantile(float(levels))
+        if levels.ndim > 1 or len(levels) == 0:
+            raise ValueError(f"quantile takes one probability or a list of them, got {p!r}")
+        return torch.stack([self._quantile(level) for level in levels.tolist()])
 
     def _quantile(self, p: float) -> Float[Tensor, "batch time target"]:
         if not 0.0 < p < 1.0:
@@ -140,9 +141,7 @@ class Mixture(ABC):
             raise ValueError(f"an interval needs a level strictly between 0 and 1, got {level}")
         return self._quantile((1 - level) / 2), self._quantile((1 + level) / 2)
 
-    def sample(
-        self, n_samples: int, generator: Generator | None = None
-    ) -> Float[Tensor, "batch sample time target"]:
+    def sample(self, n_samples: int, generator: Generator | None = None) -> Float[Tensor, "batch sample time target"]:
         """Independent draws: a particle by its weight, then an observation from it (joint over targets)."""
         batch, n_particles, n_steps = self.log_weights.shape
         rows = self.log_weights.transpose(1, 2).reshape(batch * n_steps, n_particles)
@@ -157,14 +156,14 @@ class GaussianMixture(Mixture):
     Args:
         log_weights: normalised log-weights of the components.
         means: means of the components.
-        covariance: the covariance of the targets in every component.
+        root: lower triangular root L of the covariance L L^T of the targets in every component.
 
     Example:
         >>> import torch
         >>> two_bumps = GaussianMixture(
         ...     log_weights=torch.tensor([0.5, 0.5]).log().view(1, 2, 1),
         ...     means=torch.tensor([-1.0, 1.0]).view(1, 2, 1, 1),
-        ...     covariance=torch.tensor([[0.25]]),
+        ...     root=torch.tensor([[0.5]]),
         ... )
         >>> two_bumps.variance.item()
         1.25
@@ -176,12 +175,16 @@ class GaussianMixture(Mixture):
         self,
         log_weights: Float[Tensor, "batch particle time"],
         means: Float[Tensor, "batch particle time target"],
-        covariance: Float[Tensor, "target target"],
+        root: Float[Tensor, "target target"],
     ):
         super().__init__(log_weights, means)
-        self.covariance = covariance
-        self.standard_deviations = covariance.diagonal().sqrt()
-        self._factor = torch.linalg.cholesky(covariance)
+        self.root = root
+        self.standard_deviations = root.square().sum(dim=-1).sqrt()
+
+    @property
+    def covariance(self) -> Float[Tensor, "target target"]:
+        """The covariance of the targets in every component."""
+        return self.root @ self.root.T
 
     def component_variances(self) -> Float[Tensor, "#batch #particle #time target"]:
         return self.standard_deviations.square().view(1, 1, 1, -1)
@@ -189,14 +192,12 @@ class GaussianMixture(Mixture):
     def component_log_prob(self, x: Float[Tensor, "*batch time target"]) -> Float[Tensor, "*batch particle time"]:
         residual = x.unsqueeze(-3) - self.component_means
         rows = residual.reshape(-1, residual.shape[-1])
-        whitened = torch.linalg.solve_triangular(self._factor.T, rows, upper=True, left=False).view_as(residual)
-        log_scale = self._factor.diagonal().log().sum() + 0.5 * residual.shape[-1] * math.log(2 * math.pi)
+        whitened = torch.linalg.solve_triangular(self.root.T, rows, upper=True, left=False).view_as(residual)
+        log_scale = self.root.diagonal().abs().log().sum() + 0.5 * residual.shape[-1] * math.log(2 * math.pi)
         return -0.5 * whitened.square().sum(dim=-1) - log_scale
 
-    def component_cdf(
-        self, x: Float[Tensor, "*batch time target"]
-    ) -> Float[Tensor, "*batch particle time target"]:
-        return torch.special.ndtr((x.unsqueeze(-3) - self.component_means) / self.standard_deviations)
+    def component_cdf(self, x: Float[Tensor, "*batch time target"]) -> Float[Tensor, "*batch particle time target"]:
+        return _standard_cdf((x.unsqueeze(-3) - self.component_means) / self.standard_deviations)
 
     def component_quantile(self, p: float) -> Float[Tensor, "batch particle time target"]:
         standard = torch.special.ndtri(torch.tensor(p, dtype=torch.float64)).to(self.component_means)
@@ -206,7 +207,7 @@ class GaussianMixture(Mixture):
         self, means: Float[Tensor, "batch sample time target"], generator: Generator | None
     ) -> Float[Tensor, "batch sample time target"]:
         noise = torch.randn(means.shape, generator=generator, dtype=means.dtype, device=means.device)
-        return means + noise @ self._factor.T
+        return means + noise @ self.root.T
 
     def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
         """CRPS in closed form (Grimit et al., 2006): quadratic in the number of particles."""
@@ -221,7 +222,12 @@ class GaussianMixture(Mixture):
         weights = self.weights.expand_as(self.component_means).permute(0, 2, 3, 1).reshape(-1, n_particles)
         deviations = (math.sqrt(2) * self.standard_deviations).repeat(batch * n_steps).view(-1, 1, 1)
         rows_at_once = max(1, PAIRS_AT_ONCE // n_particles**2)
-        chunks = zip(means.split(rows_at_once), weights.split(rows_at_once), deviations.split(rows_at_once), strict=True)
+        chunks = zip(
+            means.split(rows_at_once),
+            weights.split(rows_at_once),
+            deviations.split(rows_at_once),
+            strict=True,
+        )
         differences = [
             (w.unsqueeze(1) @ _mean_absolute(m.unsqueeze(2) - m.unsqueeze(1), s) @ w.unsqueeze(2)).view(-1)
             for m, w, s in chunks
@@ -229,8 +235,13 @@ class GaussianMixture(Mixture):
         return torch.cat(differences).view(batch, n_steps, n_targets)
 
 
+def _standard_cdf(x: Tensor) -> Tensor:
+    """P(Y <= x) for Y ~ N(0, 1), with full relative accuracy in the lower tail (torch's ndtr has none in float32)."""
+    return 0.5 * torch.special.erfc(-x / math.sqrt(2))
+
+
 def _mean_absolute(mean: Tensor, deviation: Tensor) -> Tensor:
     """E|Y| for Y ~ N(mean, deviation^2)."""
     standard = mean / deviation
     density = torch.exp(-0.5 * standard.square()) / math.sqrt(2 * math.pi)
-    return 2 * deviation * density + mean * (2 * torch.special.ndtr(standard) - 1)
+    return 2 * deviation * density + mean * torch.special.erf(standard / math.sqrt(2))

@@ -10,9 +10,7 @@ def deterministic_means(model, x):
     x = x.double().numpy()
     means = np.empty((x.shape[0], x.shape[1] - 1, config.n_targets))
     for b in range(x.shape[0]):
-        embeddings = [
-            weights["encoder.projection.weight"] @ row + weights["encoder.projection.bias"] for row in x[b]
-        ]
+        embeddings = [weights["encoder.projection.weight"] @ row + weights["encoder.projection.bias"] for row in x[b]]
         for t in range(1, x.shape[1]):
             first = 0 if config.window is None else max(0, t - config.window)
             query = weights["attention.query.weight"] @ embeddings[t - 1]
@@ -35,9 +33,7 @@ def deterministic_means(model, x):
 def _read_out(weights, config, y):
     if config.readout == "transformer":
         h = _layer_norm(y, weights["readout.attention_norm.weight"], weights["readout.attention_norm.bias"])
-        hidden = np.maximum(
-            0, weights["readout.feed_forward.0.weight"] @ h + weights["readout.feed_forward.0.bias"]
-        )
+        hidden = np.maximum(0, weights["readout.feed_forward.0.weight"] @ h + weights["readout.feed_forward.0.bias"])
         out = weights["readout.feed_forward.2.weight"] @ hidden + weights["readout.feed_forward.2.bias"]
         y = _layer_norm(h + out, weights["readout.output_norm.weight"], weights["readout.output_norm.bias"])
     return weights["readout.projection.weight"] @ y + weights["readout.projection.bias"]

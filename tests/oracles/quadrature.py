@@ -73,9 +73,7 @@ def exact(model, x, n_nodes=12):
     if config.predict_change:
         mean = mean + inputs
     own_variance = gain**2 * deviation["attention"] ** 2 + number(model.observation.covariance.matrix())
-    covariance = deviation["value"] ** 2 * value_to_x @ value_to_x.mT + own_variance * torch.eye(
-        n_steps, dtype=x.dtype
-    )
+    covariance = deviation["value"] ** 2 * value_to_x @ value_to_x.mT + own_variance * torch.eye(n_steps, dtype=x.dtype)
     residual = (targets - mean).unsqueeze(-1)
     solved = torch.linalg.solve(covariance, residual)
     log_density = -0.5 * (

@@ -85,10 +85,7 @@ def test_lines_of_a_single_step_are_the_particles():
 @pytest.mark.parametrize("seed", range(5))
 def test_unique_ancestors_agree_with_sets(seed):
     lines = trace_lines(random_ancestors(seed))
-    counted = [
-        [len(set(lines[row, :, step].tolist())) for step in range(lines.shape[2])]
-        for row in range(len(lines))
-    ]
+    counted = [[len(set(lines[row, :, step].tolist())) for step in range(lines.shape[2])] for row in range(len(lines))]
     assert unique_ancestors(lines).tolist() == counted
 
 

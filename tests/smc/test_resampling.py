@@ -70,9 +70,7 @@ def test_peaked_weights_are_resampled_as_peaked(resample):
 
 
 def test_the_check_of_peaked_weights_rejects_probabilities_taken_for_logits():
-    assert (
-        bias_in_standard_errors(probabilities_taken_for_logits, PEAKED, n_samples=len(PEAKED)) > 100 * LIMIT
-    )
+    assert bias_in_standard_errors(probabilities_taken_for_logits, PEAKED, n_samples=len(PEAKED)) > 100 * LIMIT
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

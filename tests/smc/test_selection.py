@@ -54,9 +54,7 @@ def test_resampled_sequences_carry_equal_weights_and_the_others_their_own():
 @pytest.mark.parametrize(("threshold", "expected"), [(0.49, False), (0.51, True)])
 def test_the_threshold_is_a_share_of_the_particles(threshold, expected):
     # Two of four particles with half the weight each: an effective sample size of 2.
-    selection = select(
-        log_weights_of(TWO_OF_FOUR), systematic, ess_threshold=threshold, generator=as_generator(0)
-    )
+    selection = select(log_weights_of(TWO_OF_FOUR), systematic, ess_threshold=threshold, generator=as_generator(0))
     assert selection.resampled.tolist() == [expected]
 
 

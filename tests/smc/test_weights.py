@@ -31,7 +31,6 @@ def test_normalise_agrees_with_the_naive_formula_at_any_scale(shift):
     np.testing.assert_allclose(log_total, np.log(masses.sum(axis=1)) + shift, rtol=1e-12)
 
 
-@pytest.mark.xfail(strict=True, reason="normalise subtracts the total instead of the maximum first")
 @pytest.mark.parametrize("shift", [-1e4, -1e6])
 def test_float32_weights_sum_to_one_however_unlikely_the_observation(shift):
     # At -1e6 float32 steps by 1/16: the logs below are exact, their total is not.
@@ -113,9 +112,7 @@ def test_a_nan_density_counts_as_zero_density():
 def test_collapse_raises_an_error_that_names_sequence_and_step(density):
     log_density = DENSITIES.log()
     log_density[1] = density
-    with pytest.raises(
-        WeightCollapseError, match=r"weights of sequence 1 .* at step 17.*x\[1, 17\]"
-    ) as caught:
+    with pytest.raises(WeightCollapseError, match=r"weights of sequence 1 .* at step 17.*x\[1, 17\]") as caught:
         reweight(WEIGHTS.log(), log_density, step=17)
     assert (caught.value.sequence, caught.value.step) == (1, 17)
 

@@ -50,7 +50,7 @@ class MixtureAutoregression:
         means = coefficients * x[:, None, :-1]
         log_probabilities = torch.tensor(self.probabilities).to(x).log().view(1, -1, 1)
         return GaussianMixture(
-            log_probabilities.expand(means.shape[:-1]), means, torch.tensor([[self.variance]]).to(x)
+            log_probabilities.expand(means.shape[:-1]), means, torch.tensor([[self.variance]]).to(x).sqrt()
         )
 
     def distribution_mse(

@@ -40,7 +40,7 @@ class Objective(Protocol):
 def pathwise_objective(
     model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"], noise: Noise
 ) -> LineObjective:
-    """log p(X_t | eps), with the standard noise eps as the latent (the default).
+    """Log p(X_t | eps), with the standard noise eps as the latent (the default).
 
     eps has a law without parameters, so log p(eps, X) = log p(eps) + sum_t log p(X_t | eps), and only the
     second term has a gradient, which flows through q, k, v and z. Little variance when the noises are small.
@@ -52,7 +52,7 @@ def pathwise_objective(
 def score_objective(
     model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"], noise: Noise
 ) -> LineObjective:
-    """log p(q, k, v, z, X), with the latents as fixed numbers (the paper's formula).
+    """Log p(q, k, v, z, X), with the latents as fixed numbers (the paper's formula).
 
     log N(q; Wq e, Sq) + log N(k; Wk e, Sk) + log N(v; Wv e, Sv) + log N(z; mean(q, k, v), Sz) + log p(X_t | z).
     """

@@ -48,9 +48,7 @@ def training_step(
         n_lines: lines to replay, drawn by their weight; None: all, one for each particle.
         generator: source of randomness.
     """
-    result = particle_filter(
-        model, x, n_particles or model.config.n_particles, generator, keep_attention=False
-    )
+    result = particle_filter(model, x, n_particles or model.config.n_particles, generator, keep_attention=False)
     smoothed = genealogy(
         result.ancestors,
         result.log_weights[:, :, -1],

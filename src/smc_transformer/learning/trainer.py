@@ -129,9 +129,7 @@ class Trainer:
         config = self.model.config
         train = check_sequences(train, config.n_inputs, self.model.dtype, min_time=2, name="train")
         if validation is not None:
-            validation = check_sequences(
-                validation, config.n_inputs, self.model.dtype, min_time=2, name="validation"
-            )
+            validation = check_sequences(validation, config.n_inputs, self.model.dtype, min_time=2, name="validation")
         elif self.patience is not None:
             raise ValueError("early stopping (patience) needs validation sequences")
         return _Run(self, train, validation).finish()
@@ -291,7 +289,9 @@ class _Run:
             if identity.get(name) != expected
         }
         if differing:
-            details = "; ".join(f"{name}: {found} there, {expected} here" for name, (found, expected) in differing.items())
+            details = "; ".join(
+                f"{name}: {found} there, {expected} here" for name, (found, expected) in differing.items()
+            )
             raise CheckpointError(
                 f"{path} belongs to another training run ({details}); use another file, or remove this one"
             )

@@ -1,7 +1,7 @@
 """Stochastic self-attention: keys, queries, values and attention vectors are Gaussian random variables.
 
-    q(s) = Wq e_s + Sq^(1/2) eps_q(s)    and likewise k(s), v(s)
-    z(t) = Wo sum_s softmax_s( q(t-1) . k(s) / sqrt(d) ) v(s) + Sz^(1/2) eps_z(t),    max(0, t-D) <= s < t
+q(s) = Wq e_s + Sq^(1/2) eps_q(s)    and likewise k(s), v(s)
+z(t) = Wo sum_s softmax_s( q(t-1) . k(s) / sqrt(d) ) v(s) + Sz^(1/2) eps_z(t),    max(0, t-D) <= s < t
 """
 
 import math
@@ -17,7 +17,8 @@ from smc_transformer.nn.covariance import COVARIANCES
 
 class Noise(NamedTuple):
     """Standard normal draws eps behind the latents. Index t of the time axis holds what step t+1 draws:
-    eps_q, eps_k, eps_v of slot t and eps_z of the attention vector z(t+1)."""
+    eps_q, eps_k, eps_v of slot t and eps_z of the attention vector z(t+1).
+    """
 
     query: Float[Tensor, "batch particle time d_model"]
     key: Float[Tensor, "batch particle time d_model"]
@@ -66,9 +67,7 @@ class StochasticSelfAttention(nn.Module):
         self.value_covariance = structure(d_model, variance, learn_by_gradient=learn_by_gradient)
         self.attention_covariance = structure(d_model, variance, learn_by_gradient=learn_by_gradient)
 
-    def draw_noise(
-        self, batch: int, n_particles: int, n_steps: int, generator: Generator | None = None
-    ) -> Noise:
+    def draw_noise(self, batch: int, n_particles: int, n_steps: int, generator: Generator | None = None) -> Noise:
         """All the standard normal noise of `n_steps` steps, drawn at once."""
         weight = self.query.weight
         draws = torch.randn(

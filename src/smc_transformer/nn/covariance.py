@@ -47,7 +47,7 @@ class Covariance(nn.Module, ABC):
 
     @abstractmethod
     def half_log_determinant(self) -> Float[Tensor, ""]:
-        """log det S^(1/2)."""
+        """Log det S^(1/2)."""
 
     @abstractmethod
     def _zero_factor(self) -> Tensor:
@@ -56,6 +56,10 @@ class Covariance(nn.Module, ABC):
     @abstractmethod
     def _factor_of(self, matrix: Float[Tensor, "size size"], floor: float) -> Tensor:
         """The factor of the matrix nearest to `matrix` in this structure, its eigenvalues floored."""
+
+    def root(self) -> Float[Tensor, "size size"]:
+        """S^(1/2) as a lower triangular matrix."""
+        return self.scale(torch.eye(self.size, dtype=self.factor.dtype, device=self.factor.device)).T
 
     @property
     def is_zero(self) -> bool:
@@ -67,7 +71,7 @@ class Covariance(nn.Module, ABC):
         return self.matrix().diagonal()
 
     def log_density(self, residual: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch"]:
-        """log N(residual; 0, S)."""
+        """Log N(residual; 0, S)."""
         squared_norm = self.whiten(residual).square().sum(dim=-1)
         return -0.5 * squared_norm - self.half_log_determinant() - 0.5 * self.size * math.log(2 * math.pi)
 

@@ -17,9 +17,7 @@ class LinearEncoder(nn.Module):
         max_positions: length of the table of learned positions.
     """
 
-    def __init__(
-        self, n_inputs: int, d_model: int, position_encoding: str | None = None, max_positions: int = 512
-    ):
+    def __init__(self, n_inputs: int, d_model: int, position_encoding: str | None = None, max_positions: int = 512):
         super().__init__()
         self.projection = nn.Linear(n_inputs, d_model)
         self.position: SinusoidalPosition | LearnedPosition | None = None
@@ -28,9 +26,7 @@ class LinearEncoder(nn.Module):
         elif position_encoding == "learned":
             self.position = LearnedPosition(d_model, max_positions)
 
-    def forward(
-        self, x: Float[Tensor, "*batch time n_inputs"], start: int = 0
-    ) -> Float[Tensor, "*batch time d_model"]:
+    def forward(self, x: Float[Tensor, "*batch time n_inputs"], start: int = 0) -> Float[Tensor, "*batch time d_model"]:
         """Embed observations whose first one is at position `start` of its sequence."""
         embedding: Tensor = self.projection(x)
         if self.position is not None:

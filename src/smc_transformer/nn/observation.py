@@ -24,7 +24,7 @@ class GaussianObservation(nn.Module):
     def log_density(
         self, target: Float[Tensor, "*#batch n_targets"], mean: Float[Tensor, "*batch n_targets"]
     ) -> Float[Tensor, "*batch"]:
-        """log p(target | mean)."""
+        """Log p(target | mean)."""
         return self.covariance.log_density(target - mean)
 
     def sample(
@@ -40,4 +40,4 @@ class GaussianObservation(nn.Module):
         means: Float[Tensor, "batch particle time n_targets"],
     ) -> GaussianMixture:
         """The predictive law of weighted particles."""
-        return GaussianMixture(log_weights, means, self.covariance.matrix().detach())
+        return GaussianMixture(log_weights, means, self.covariance.root().detach())

@@ -85,14 +85,10 @@ def _probabilities(log_weights: Float[Tensor, "batch particle"]) -> Float[Tensor
 def _uniforms(
     like: Float[Tensor, "batch particle"], n_samples: int, generator: Generator | None
 ) -> Float[Tensor, "batch sample"]:
-    return torch.rand(
-        like.shape[0], n_samples, generator=generator, dtype=torch.float64, device=like.device
-    )
+    return torch.rand(like.shape[0], n_samples, generator=generator, dtype=torch.float64, device=like.device)
 
 
-def _one_per_stratum(
-    uniforms: Float[Tensor, "batch _"], n_samples: int
-) -> Float[Tensor, "batch sample"]:
+def _one_per_stratum(uniforms: Float[Tensor, "batch _"], n_samples: int) -> Float[Tensor, "batch sample"]:
     return (torch.arange(n_samples, device=uniforms.device) + uniforms) / n_samples
 
 

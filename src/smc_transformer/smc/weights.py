@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class WeightCollapseError(RuntimeError):
-    """No particle of a sequence can explain an observation: all its weights are zero or NaN.
+    """No particle of a sequence can explain an observation: all its weights are zero or not finite.
 
     Attributes:
         sequence: position of the sequence in the batch.
@@ -24,7 +24,7 @@ class WeightCollapseError(RuntimeError):
 
     def __init__(self, sequence: int, step: int):
         super().__init__(
-            f"all particle weights of sequence {sequence} are zero or NaN at step {step}: no particle can "
+            f"all particle weights of sequence {sequence} are zero or not finite at step {step}: no particle can "
             f"explain the observation x[{sequence}, {step}]. Is it an outlier, are the inputs scaled, did "
             "training diverge, or is the observation variance too small? "
             'on_collapse="uniform" goes on with equal weights from there.'
@@ -42,8 +42,8 @@ def normalise(
     log_weights: Float[Tensor, "*batch particle"],
 ) -> tuple[Float[Tensor, "*batch particle"], Float[Tensor, "*batch"]]:
     """Normalised log-weights over the last axis, and the logarithm of the total."""
-    log_total = torch.logsumexp(log_weights, dim=-1)
-    return log_weights - log_total.unsqueeze(-1), log_total
+    # Not log_weights - log_total: for large logarithms that rounds to weights that do not sum to one.
+    return torch.log_softmax(log_weights, dim=-1), torch.logsumexp(log_weights, dim=-1)
 
 
 def effective_sample_size(log_weights: Float[Tensor, "*batch particle"]) -> Float[Tensor, "*batch"]:
@@ -65,8 +65,7 @@ def reweight(
         log_density: log p(X_t | particle). NaN counts as zero density.
         step: the time t, for the error message.
         on_collapse: "error" raises `WeightCollapseError` when a sequence has no weight left; "uniform" gives
-            that sequence equal weights, as if X_t had not been seen, and an increment of -inf, so that its
-            likelihood stays honest.
+            that sequence equal weights and an increment of -inf, so that its likelihood stays honest.
 
     Returns:
         Normalised log-weights and the increment log sum_m W_{t-1}^m p(X_t | particle m).
