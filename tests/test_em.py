@@ -35,8 +35,11 @@ def test_step_sizes_are_those_of_the_paper():
     step_size = power_step_size()
     assert step_size(1) == 1.0
     assert step_size(32) == pytest.approx(32**-0.6)
+    assert power_step_size(offset=100)(28) == pytest.approx(128**-0.6)
     with pytest.raises(ValueError, match=r"\(0\.5, 1\]"):
         power_step_size(0.4)
+    with pytest.raises(ValueError, match="offset must be at least 0"):
+        power_step_size(offset=-1)
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)

@@ -111,7 +111,7 @@ def draw_unique_ancestors(axes: "Axes", counts: Int[Tensor, "batch time"], n_par
         textcoords="offset points",
         fontsize=9,
     )
-    axes.set_xlabel("past time step (−1: the last)")
+    axes.set_xlabel("past time step (-1: the last)")
     axes.set_ylabel("unique ancestors")
     axes.set_xlim(ages[0], ages[-1])
     axes.set_ylim(0, n_particles * 1.05)

@@ -29,11 +29,18 @@ class SecondMoments(NamedTuple):
     """By the name of the noise; empty when the latent covariances are learned by gradient."""
 
 
-def power_step_size(exponent: float = 0.6) -> Callable[[int], float]:
-    """Step sizes eta_p = p^-exponent for p = 1, 2, ...; the paper has 0.6."""
+def power_step_size(exponent: float = 0.6, offset: int = 0) -> Callable[[int], float]:
+    """Step sizes eta_p = (p + offset)^-exponent for p = 1, 2, ...; the paper has 0.6 and no offset.
+
+    Without an offset the first step replaces the initial covariance altogether. An offset of some hundred steps
+    and a small initial observation variance let the particles compete for the data before S_obs explains
+    everything: what a multimodal law needs (docs/learning.md).
+    """
     if not 0.5 < exponent <= 1.0:
         raise ValueError(f"stochastic EM converges for exponents in (0.5, 1], got {exponent}")
-    return lambda p: float(p**-exponent)
+    if offset < 0:
+        raise ValueError(f"offset must be at least 0, got {offset}")
+    return lambda p: float((p + offset) ** -exponent)
 
 
 @torch.no_grad()

@@ -16,8 +16,9 @@ from smc_transformer.nn.covariance import COVARIANCES
 
 
 class Noise(NamedTuple):
-    """Standard normal draws eps behind the latents. Index t of the time axis holds what step t+1 draws:
-    eps_q, eps_k, eps_v of slot t and eps_z of the attention vector z(t+1).
+    """Standard normal draws eps behind the latents.
+
+    Index t of the time axis holds what step t+1 draws: eps_q, eps_k, eps_v of slot t, and eps_z of z(t+1).
     """
 
     query: Float[Tensor, "batch particle time d_model"]
@@ -92,7 +93,7 @@ class StochasticSelfAttention(nn.Module):
         )
 
     def first_slot(self, step: int) -> int:
-        """The oldest slot seen from slot `step`: the window holds first_slot(step), ..., step."""
+        """The oldest slot that the query of slot `step` sees; the window reaches from there to `step` itself."""
         return 0 if self.window is None else max(0, step + 1 - self.window)
 
     def attend_one(

@@ -1,0 +1,88 @@
+"""The package as a whole: quick to import, free of optional packages, with a command line that helps."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+import smc_transformer
+from smc_transformer import cli
+from smc_transformer.demo import run_demo
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_import_takes_no_optional_dependency():
+    blocked = "('matplotlib', 'scipy', 'scoringrules', 'beartype', 'hypothesis', 'pandas')"
+    code = f"""
+import sys
+for name in {blocked}:
+    sys.modules[name] = None
+import smc_transformer, smc_transformer.learning, smc_transformer.datasets, smc_transformer.demo
+print([getattr(smc_transformer, name) is not None for name in smc_transformer.__all__])
+"""
+    assert "False" not in run_python(code)
+
+
+def test_help_does_not_wait_for_torch():
+    code = """
+import sys
+from smc_transformer import cli
+try:
+    cli.main(["demo", "--help"])
+except SystemExit as stop:
+    assert stop.code == 0
+print("torch" in sys.modules)
+"""
+    assert run_python(code).endswith("False")
+
+
+def test_unknown_names_are_not_invented():
+    with pytest.raises(AttributeError, match="no attribute 'SMCTransfomer'"):
+        smc_transformer.SMCTransfomer  # noqa: B018
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"smct {smc_transformer.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--epochs", "0"], ["demo", "--dataset", "model9"]])
+def test_wrong_usage_exits_with_two_and_says_why(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+def test_demo_prints_its_table_and_saves_scores_and_pictures(tmp_path, capsys):
+    assert cli.main(["demo", "--epochs", "1", "--out", str(tmp_path / "demo")]) == 0
+    printed = capsys.readouterr().out
+    for word in ("mse", "dist-mse", "PICP", "MPIW", "CRPS", "NLL", "Bayes-optimal"):
+        assert word in printed
+    scores = json.loads((tmp_path / "demo" / "scores.json").read_text())
+    assert 0.45 < scores["Bayes-optimal"]["mse"] < 0.55
+    for name in ("predictive.png", "genealogy.png"):
+        assert (tmp_path / "demo" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_without_matplotlib_still_scores(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    run_demo(tmp_path, epochs=1, console=Console())
+    assert "they need matplotlib" in capsys.readouterr().out
+    assert (tmp_path / "scores.json").exists()
+
+
+def test_interrupting_is_not_a_traceback(monkeypatch, capsys):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("smc_transformer.demo.run_demo", interrupted)
+    assert cli.main(["demo"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
