@@ -5,8 +5,8 @@ forward pass of 1 and a backward pass of 2, the least possible ratio is 4 / 3.
 """
 
 import torch
-from benchmarks.timing import median_seconds
 
+from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import em_step, training_step
 from smc_transformer.nn import Noise
@@ -47,7 +47,7 @@ def _candidates(batch, n_particles, n_steps):
         step = training_step(model, x)
         (-step.objective.mean()).backward()
         optimiser.step()
-        em_step(model, step.moments, 0.1)
+        em_step(model, step.statistics, 0.1)
 
     def deterministic():
         plain_optimiser.zero_grad()

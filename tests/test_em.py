@@ -5,13 +5,13 @@ import torch
 from helpers import make_model, random_covariance, sequences
 
 from smc_transformer.learning import (
+    em_statistics,
     em_step,
     negative_log_likelihood,
     power_step_size,
-    second_moments,
     training_step,
 )
-from smc_transformer.learning.em import SecondMoments
+from smc_transformer.learning.em import Statistics
 from smc_transformer.nn import COVARIANCES, Noise
 
 STRUCTURES = ("isotropic", "diagonal", "full")
@@ -56,7 +56,7 @@ def test_update_is_the_formula_on_a_case_made_by_hand(structure):
     weights = torch.tensor([[0.25, 0.75]], dtype=torch.float64)
     eps = torch.tensor([[[[2.0, 0.0]], [[0.0, 1.0]]]], dtype=torch.float64)
     noise = Noise(eps, 2 * eps, 3 * eps, 4 * eps)
-    moments = second_moments(model, residuals, noise, weights.log())
+    moments = em_statistics(model, residuals, torch.zeros(1, 2, 1, 2).double(), noise, weights.log())
     by_hand = torch.tensor([[0.25 * 1 + 0.75 * 9, 0.25 * 2], [0.25 * 2, 0.25 * 4]], dtype=torch.float64)
     torch.testing.assert_close(moments.observation, by_hand)
 
@@ -94,7 +94,7 @@ def test_simulated_data_give_back_the_observation_covariance(structure):
     nll_before = negative_log_likelihood(model, held_out, n_particles=50, generator=_seed(3))
     for p in range(1, 61):
         batch = data[torch.randint(len(data), (100,), generator=generator)]
-        em_step(model, training_step(model, batch, generator=generator).moments, power_step_size()(p))
+        em_step(model, training_step(model, batch, generator=generator).statistics, power_step_size()(p))
     found = model.observation.covariance.matrix().detach()
     nll_after = negative_log_likelihood(model, held_out, n_particles=50, generator=_seed(3))
 
@@ -113,16 +113,16 @@ def _seed(number):
 def test_em_happens_outside_the_gradient_and_once_for_a_batch(gradient):
     model = make_model(d_model=3, gradient=gradient, noise_learning="em")
     step = training_step(model, sequences(5, 6), generator=_seed(0))
-    assert not step.moments.observation.requires_grad
-    assert step.moments.observation.shape == (1, 1)  # averaged over the batch, not one update a sequence
-    assert set(step.moments.latent) == {"query", "key", "value", "attention"}
+    assert not step.statistics.observation.requires_grad
+    assert step.statistics.observation.shape == (1, 1)  # averaged over the batch, not one update a sequence
+    assert set(step.statistics.latent) == {"query", "key", "value", "attention"}
     assert all(not covariance.factor.requires_grad for covariance in model.latent_covariances().values())
 
 
 def test_latent_covariances_learned_by_gradient_are_left_to_it():
     model = make_model(d_model=3, noise_learning="gradient")
     step = training_step(model, sequences(5, 6), generator=_seed(0))
-    assert step.moments.latent == {}
+    assert step.statistics.latent == {}
     step.objective.sum().backward()
     assert all(covariance.factor.grad is not None for covariance in model.latent_covariances().values())
 
@@ -155,5 +155,5 @@ def test_covariances_scale_whiten_and_score_like_their_matrix():
 
 def test_em_step_takes_the_moments_as_given():
     model = make_model(d_model=2)
-    em_step(model, SecondMoments(torch.full((1, 1), 3.0).double(), {}), step_size=1.0)
+    em_step(model, Statistics(torch.full((1, 1), 3.0).double(), {}), step_size=1.0)
     assert model.observation.covariance.matrix().item() == pytest.approx(3.0)

@@ -6,8 +6,7 @@ from helpers import make_model, mean_and_error, sequences
 from oracles import linear_gaussian, quadrature
 
 from smc_transformer import SMCTransformer
-from smc_transformer.nn import Noise
-from smc_transformer.smc import RESAMPLERS, gather_lines
+from smc_transformer.smc import RESAMPLERS
 
 STRUCTURES = ("isotropic", "diagonal", "full")
 
@@ -148,7 +147,7 @@ def smoothed_moments(model, result, weighted=True):
     lines = result.lines
     x = TINY_SEQUENCE.expand(len(lines), -1, -1)
     with torch.no_grad():
-        replayed = model.replay(x, Noise(*(gather_lines(eps, lines) for eps in result.noise)))
+        replayed = model.replay(x, result.noise.along(lines))
     weights = result.log_weights[:, :, -1].exp() if weighted else torch.ones(lines.shape[:2]) / lines.shape[1]
 
     def average(values):

@@ -39,14 +39,14 @@ def one_target(weights, means, deviation, dtype=torch.float64):
 
 def at(value, mixture):
     """A value, or a list of them, in the shape of the targets of a one-target mixture."""
-    return torch.tensor(value, dtype=mixture.component_means.dtype).reshape(-1, 1, 1)
+    return torch.tensor(value, dtype=mixture.components.mean.dtype).reshape(-1, 1, 1)
 
 
 def exact_cdf(mixture, x):
     """The cdf of each target by scipy, in float64."""
     weights = mixture.log_weights.double().exp().unsqueeze(-1).numpy()
     deviations = mixture.covariance.double().diagonal().sqrt().numpy()
-    components = stats.norm.cdf(x.double().unsqueeze(1).numpy(), mixture.component_means.double().numpy(), deviations)
+    components = stats.norm.cdf(x.double().unsqueeze(1).numpy(), mixture.components.mean.double().numpy(), deviations)
     return (weights * components).sum(axis=1)
 
 
@@ -175,7 +175,7 @@ def test_log_prob_is_that_of_a_mixture_of_correlated_gaussians():
                 mixture.log_weights[row, particle, step].exp().item()
                 * stats.multivariate_normal.pdf(
                     x[row, step].numpy(),
-                    mixture.component_means[row, particle, step].numpy(),
+                    mixture.components.mean[row, particle, step].numpy(),
                     mixture.covariance.numpy(),
                 )
                 for particle in range(5)
@@ -202,7 +202,7 @@ def test_log_prob_and_cdf_take_many_values_for_each_step():
 def test_mean_and_variance_agree_with_their_formulas():
     mixture = random_mixture()
     weights = mixture.log_weights.exp().numpy()[..., None]
-    means = mixture.component_means.numpy()
+    means = mixture.components.mean.numpy()
     mean = (weights * means).sum(axis=1)
     second_moment = (weights * (means**2 + mixture.covariance.diagonal().numpy())).sum(axis=1)
     np.testing.assert_allclose(mixture.mean, mean, rtol=1e-12)
@@ -212,7 +212,7 @@ def test_mean_and_variance_agree_with_their_formulas():
 def test_variance_parts_are_the_spread_of_the_means_and_the_noise():
     mixture = random_mixture()
     weights = mixture.log_weights.exp().numpy()[..., None]
-    means = mixture.component_means.numpy()
+    means = mixture.components.mean.numpy()
     parts = mixture.variance_parts()
     spread = (weights * means**2).sum(axis=1) - (weights * means).sum(axis=1) ** 2
     np.testing.assert_allclose(parts.between, spread, rtol=1e-10)
@@ -320,11 +320,11 @@ def test_crps_agrees_with_scoringrules(equal):
     mixture = random_mixture(n_particles=6)
     if equal:
         mixture = GaussianMixture(
-            torch.full_like(mixture.log_weights, -math.log(6)), mixture.component_means, mixture.root
+            torch.full_like(mixture.log_weights, -math.log(6)), mixture.components.mean, mixture.root
         )
     x = torch.randn(2, 3, 2, generator=as_generator(1), dtype=torch.float64)
-    means = mixture.component_means.movedim(1, -1).numpy()
-    weights = mixture.weights.expand_as(mixture.component_means).movedim(1, -1).numpy()
+    means = mixture.components.mean.movedim(1, -1).numpy()
+    weights = mixture.weights.expand_as(mixture.components.mean).movedim(1, -1).numpy()
     deviations = np.broadcast_to(mixture.covariance.diagonal().sqrt().numpy()[:, None], means.shape)
     expected = scoringrules.crps_mixnorm(x.numpy(), means, deviations, None if equal else weights, backend="numpy")
     np.testing.assert_allclose(mixture.crps(x), expected, rtol=1e-10)

@@ -6,14 +6,13 @@ import pytest
 import torch
 from helpers import make_model, sequences
 
-from smc_transformer.nn import Noise
 from smc_transformer.smc import RESAMPLERS, gather_lines
 
 COMBINATIONS = list(itertools.product(RESAMPLERS, (None, 1, 3), (0.0, 0.5, 1.0)))
 
 
 def replay_lines(model, x, result, lines):
-    return model.replay(x, Noise(*(gather_lines(eps, lines) for eps in result.noise)))
+    return model.replay(x, result.noise.along(lines))
 
 
 @pytest.mark.parametrize(("resampling", "window", "ess_threshold"), COMBINATIONS)
@@ -34,9 +33,9 @@ def test_replay_of_traced_lines_is_what_the_filter_saw(resampling, window, ess_t
     x = sequences(4, 9, 2)
     result = model.filter(x, n_particles=6, generator=3)
     replayed = replay_lines(model, x, result, result.lines)
-    expected_means = gather_lines(result.predictive.component_means, result.lines)
+    expected_means = gather_lines(result.predictive.components.mean, result.lines)
     torch.testing.assert_close(replayed.attention, gather_lines(result.attention, result.lines))
-    torch.testing.assert_close(replayed.means, expected_means)
+    torch.testing.assert_close(replayed.parameters, expected_means)
     # The case must not be trivial: with resampling, lines do move between particles.
     assert result.resampled.any().item() == (ess_threshold > 0)
 

@@ -21,8 +21,8 @@ def test_filter_replay_and_a_naive_transformer_agree(settings):
     expected = torch.from_numpy(deterministic_means(model, x)).unsqueeze(1)
     result = model.filter(x, n_particles=4, generator=0)
     replayed = model.replay(x, result.noise)
-    torch.testing.assert_close(result.predictive.component_means, expected.expand(-1, 4, -1, -1))
-    torch.testing.assert_close(replayed.means, expected.expand(-1, 4, -1, -1))
+    torch.testing.assert_close(result.predictive.components.mean, expected.expand(-1, 4, -1, -1))
+    torch.testing.assert_close(replayed.parameters, expected.expand(-1, 4, -1, -1))
 
 
 def test_all_particles_are_equal():

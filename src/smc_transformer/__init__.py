@@ -7,8 +7,9 @@ from smc_transformer._version import __version__
 if TYPE_CHECKING:
     from smc_transformer.config import SMCTransformerConfig
     from smc_transformer.filtering import FilterResult
+    from smc_transformer.laws import GaussianMixture
     from smc_transformer.model import SMCTransformer
-    from smc_transformer.predictive import GaussianMixture, Mixture
+    from smc_transformer.predictive import Mixture
     from smc_transformer.smc.weights import WeightCollapseError
 
 __all__ = [
@@ -25,7 +26,7 @@ __all__ = [
 # for torch.
 _HOMES = {
     "FilterResult": "smc_transformer.filtering",
-    "GaussianMixture": "smc_transformer.predictive",
+    "GaussianMixture": "smc_transformer.laws",
     "Mixture": "smc_transformer.predictive",
     "SMCTransformer": "smc_transformer.model",
     "SMCTransformerConfig": "smc_transformer.config",

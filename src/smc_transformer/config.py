@@ -1,17 +1,18 @@
 """The settings of an SMC Transformer."""
 
-import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from smc_transformer.checks import check_choice, check_count
+from smc_transformer.checks import check_choice, check_count, check_number
 from smc_transformer.nn.covariance import COVARIANCES
+from smc_transformer.nn.readout import READOUTS
 from smc_transformer.smc.resampling import RESAMPLERS
 
+ENCODERS = ("linear", "transformer", "lstm", "gru", "convolution")
+OBSERVATIONS = ("gaussian", "heteroscedastic", "student_t", "negative_binomial", "categorical")
 GRADIENTS = ("pathwise", "score")
 NOISE_LEARNING = ("gradient", "em")
 POSITION_ENCODINGS = (None, "sinusoidal", "learned")
-READOUTS = ("transformer", "linear")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +23,18 @@ class SMCTransformerConfig:
         n_inputs: features of an observation X_t.
         n_targets: how many of them, the first ones, are predicted; the others are known inputs.
         d_model: size of embeddings, keys, queries, values and attention vectors.
-        d_ff: hidden size of the read-out's feed-forward net.
+        d_ff: hidden size of the feed-forward nets.
         window: number of past observations attended to; None: all of them.
+        n_heads: heads of the stochastic attention (and of the transformer encoder); must divide d_model.
+        encoder: what makes embeddings from observations: "linear" (the paper), "transformer", "lstm", "gru" or
+            "convolution". A module of one's own is given to `SMCTransformer` itself.
+        encoder_layers: layers of the encoder (not for "linear").
         n_particles: particles of the filter, unless a call asks for another number.
         covariance: structure of the latent noises: "isotropic", "diagonal" or "full".
-        observation_covariance: structure of the observation noise, likewise.
+        observation: law of X_t: "gaussian" (the paper), "heteroscedastic", "student_t", "negative_binomial"
+            (counts) or "categorical" (classes). A law of one's own is given to `SMCTransformer` itself.
+        n_classes: number of classes of a categorical law.
+        observation_covariance: structure of the Gaussian observation noise: "isotropic", "diagonal" or "full".
         predict_change: add the last targets to the read-out, so that the net predicts the change.
         position_encoding: None (the paper), "sinusoidal" or "learned".
         max_positions: length of the table of learned positions.
@@ -34,8 +42,8 @@ class SMCTransformerConfig:
         ess_threshold: resample when the effective sample size falls below this share of the particles.
             1: at every step (the paper). 0: never.
         gradient: estimator of the score: "pathwise" or "score" (the paper's formula).
-        noise_learning: how the latent covariances are learned: "gradient" or "em" (the paper). The observation
-            covariance is learned by EM in both cases.
+        noise_learning: how the latent covariances are learned: "gradient" or "em" (the paper). The Gaussian
+            observation covariance is learned by EM in both cases.
         readout: "transformer", or "linear" for a model with exact answers.
         initial_latent_variance: initial variance of the latent noises; 0 for a deterministic transformer.
         initial_observation_variance: initial variance of the observation noise.
@@ -46,8 +54,13 @@ class SMCTransformerConfig:
     d_model: int = 32
     d_ff: int = 32
     window: int | None = None
+    n_heads: int = 1
+    encoder: str = "linear"
+    encoder_layers: int = 1
     n_particles: int = 10
     covariance: str = "diagonal"
+    observation: str = "gaussian"
+    n_classes: int | None = None
     observation_covariance: str = "full"
     predict_change: bool = False
     position_encoding: str | None = None
@@ -61,27 +74,32 @@ class SMCTransformerConfig:
     initial_observation_variance: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("n_inputs", "n_targets", "d_model", "d_ff", "n_particles", "max_positions"):
-            check_count(getattr(self, name), name)
+        counts = ("n_inputs", "n_targets", "d_model", "d_ff", "n_heads", "encoder_layers", "n_particles")
+        for name in (*counts, "max_positions"):
+            self._set(name, check_count(getattr(self, name), name))
         if self.window is not None:
-            check_count(self.window, "window")
+            self._set("window", check_count(self.window, "window"))
         if self.n_targets > self.n_inputs:
             raise ValueError(
                 f"n_targets must be at most n_inputs (the targets are the first inputs), "
                 f"got n_targets={self.n_targets} and n_inputs={self.n_inputs}"
             )
+        if self.d_model % self.n_heads:
+            raise ValueError(f"n_heads must divide d_model={self.d_model}, got {self.n_heads}")
+        check_choice(self.encoder, ENCODERS, "encoder")
+        check_choice(self.observation, OBSERVATIONS, "observation")
         check_choice(self.covariance, tuple(COVARIANCES), "covariance")
         check_choice(self.observation_covariance, tuple(COVARIANCES), "observation_covariance")
         check_choice(self.resampling, tuple(RESAMPLERS), "resampling")
         check_choice(self.gradient, GRADIENTS, "gradient")
         check_choice(self.noise_learning, NOISE_LEARNING, "noise_learning")
         check_choice(self.position_encoding, POSITION_ENCODINGS, "position_encoding")
-        check_choice(self.readout, READOUTS, "readout")
+        check_choice(self.readout, tuple(READOUTS), "readout")
         if not isinstance(self.predict_change, bool):
             raise TypeError(f"predict_change must be True or False, got {self.predict_change!r}")
-        self._require_number("ess_threshold", at_most=1.0)
-        self._require_number("initial_latent_variance")
-        self._require_number("initial_observation_variance")
+        self._set("ess_threshold", check_number(self.ess_threshold, "ess_threshold", at_most=1.0))
+        for name in ("initial_latent_variance", "initial_observation_variance"):
+            self._set(name, check_number(getattr(self, name), name))
         if self.initial_observation_variance == 0:
             raise ValueError("initial_observation_variance must be positive: without it no density exists")
         if self.gradient == "score" and self.initial_latent_variance == 0:
@@ -89,6 +107,24 @@ class SMCTransformerConfig:
                 'gradient="score" differentiates the density of the latents, which does not exist at '
                 'initial_latent_variance=0; use gradient="pathwise"'
             )
+        self._check_classes()
+
+    def _check_classes(self) -> None:
+        if self.observation != "categorical":
+            if self.n_classes is not None:
+                raise ValueError(f'n_classes goes with observation="categorical" only, got {self.observation!r}')
+            return
+        if self.n_classes is None:
+            raise ValueError('observation="categorical" needs n_classes')
+        self._set("n_classes", check_count(self.n_classes, "n_classes", at_least=2))
+        if self.n_targets != 1:
+            raise ValueError(f'observation="categorical" has one target, the class number, got {self.n_targets}')
+        if self.predict_change:
+            raise ValueError("predict_change has no meaning for classes")
+
+    def _set(self, name: str, value: Any) -> None:
+        """Replace a value by an equal one of a plain type, which JSON can hold (numpy numbers are accepted)."""
+        object.__setattr__(self, name, value)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as a dictionary that JSON can hold."""
@@ -102,11 +138,3 @@ class SMCTransformerConfig:
         if unknown:
             raise ValueError(f"unknown settings {unknown}; known are {sorted(known)}")
         return cls(**settings)
-
-    def _require_number(self, name: str, at_most: float = math.inf) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise TypeError(f"{name} must be a number, got {value!r}")
-        if not (0 <= value <= at_most and math.isfinite(value)):
-            bounds = "at least 0 and finite" if at_most == math.inf else f"between 0 and {at_most:g}"
-            raise ValueError(f"{name} must be {bounds}, got {value}")

@@ -1,9 +1,8 @@
 """The particle filter over whole sequences: select, mutate, weight (the paper's section 3.2).
 
 Index t of every time axis is step t+1 of the mathematics: it draws the latents of slot t and the attention vector
-z(t+1), and is weighted by X_{t+1}. As keys, queries and values are the same function of noise whoever
-inherits them, they are made for all particles and slots at once; resampling only moves an index table
-`lines[b, m, s]`, the particle that holds slot s of particle m's line, and attention reads through it.
+z(t+1), and is weighted by X_{t+1}. A missing X_{t+1} (NaN) is drawn by each particle for itself, which then goes on
+with it as its own input; where coordinates are missing, the others weight, and the missing ones are drawn given them.
 """
 
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.nn.attention import Noise
+from smc_transformer.population import Population
 from smc_transformer.predictive import Mixture
-from smc_transformer.smc.genealogy import gather_lines, trace_lines, unique_ancestors
-from smc_transformer.smc.resampling import RESAMPLERS
-from smc_transformer.smc.selection import select
-from smc_transformer.smc.weights import effective_sample_size, reweight, uniform_log_weights
+from smc_transformer.smc.genealogy import trace_lines, unique_ancestors
+from smc_transformer.smc.weights import effective_sample_size
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
@@ -31,13 +29,14 @@ class FilterResult:
     """What the particle filter found out about X_1, ..., X_T (index t of the time axes is X_{t+1}).
 
     Attributes:
-        log_increments: estimates of log p(X_t | X_{<t}).
+        log_increments: estimates of log p(X_t | X_{<t}); 0 where nothing was observed.
         log_weights: normalised log-weights W_t after each observation.
         ancestors: for each particle of a step, its parent at the step before.
         resampled: whether the particles were resampled before each step.
         predictive: the one-step predictive mixtures, made before each observation was seen.
         noise: the noise behind the latents, from which `SMCTransformer.replay` rebuilds any line.
         attention: attention vectors z of each particle, or None when they were not kept.
+        completed: targets X_1, ..., X_T as each particle completed them, or None when none were missing.
     """
 
     log_increments: Float[Tensor, "batch time"]
@@ -47,10 +46,11 @@ class FilterResult:
     predictive: Mixture
     noise: Noise
     attention: Float[Tensor, "batch particle time d_model"] | None
+    completed: Float[Tensor, "batch particle time n_targets"] | None
 
     @property
     def log_likelihood(self) -> Float[Tensor, "batch"]:
-        """Estimate of log p(X_1, ..., X_T | X_0); its exponential is unbiased."""
+        """Estimate of log p(X_1, ..., X_T | X_0) of what was observed; its exponential is unbiased."""
         return self.log_increments.sum(dim=-1)
 
     @property
@@ -77,65 +77,65 @@ def particle_filter(
     generator: Generator | None = None,
     *,
     on_collapse: str = "error",
-    keep_attention: bool = True,
-) -> FilterResult:
-    """Run the filter; see `SMCTransformer.filter`."""
-    inputs, last_targets, targets = model.split(x)
-    batch, n_steps = inputs.shape[:2]
-    resample = RESAMPLERS[model.config.resampling]
-    attention = model.attention
+    keep_attention: bool = False,
+) -> tuple[FilterResult, Population]:
+    """Run the filter; returns what it found, and the particles as they stand at the end."""
+    batch, n_steps = x.shape[0], x.shape[1] - 1
+    n_targets = model.config.n_targets
+    targets = x[:, 1:, :n_targets]
+    observed = ~targets.isnan()
+    missing_steps = (~observed).any(dim=-1).any(dim=0)
+    # Inputs are shared by all particles up to the first gap; from there on each particle has its own.
+    n_shared = 1 + int(missing_steps.int().argmax()) if missing_steps.any() else n_steps
 
-    embedding = model.encoder(inputs).unsqueeze(1)
-    noise = attention.draw_noise(batch, n_particles, n_steps, generator)
-    latents = attention.latents(embedding, noise)
-    attention_noise = attention.attention_covariance.scale(noise.attention)
+    embedding, encoder_state = model.encoder.encode(model.observation.features(x[:, :n_shared]))
+    population = Population(model, x[:, None, 0], n_particles, capacity=n_steps, encoder_state=encoder_state)
+    noise = model.attention.draw_noise(batch, n_particles, n_steps, generator)
 
-    themselves = torch.arange(n_particles, device=x.device).expand(batch, n_particles)
-    lines = themselves.new_empty(batch, n_particles, n_steps)
-    ancestors = torch.empty_like(lines)
+    def empty(*shape: int) -> Tensor:
+        return x.new_empty(batch, n_particles, n_steps, *shape)
+
+    ancestors = empty().long()
     resampled = torch.zeros(batch, n_steps, dtype=torch.bool, device=x.device)
-    prior_log_weights = x.new_empty(batch, n_particles, n_steps)
-    posterior_log_weights = x.new_empty(batch, n_particles, n_steps)
-    log_increments = x.new_empty(batch, n_steps)
-    means = x.new_empty(batch, n_particles, n_steps, model.config.n_targets)
-    kept = torch.empty_like(noise.attention) if keep_attention else None
+    log_increments = x.new_zeros(batch, n_steps)
+    prior_log_weights, posterior_log_weights = empty(), empty()
+    parameters = empty(model.observation.n_parameters)
+    attention = empty(model.config.d_model) if keep_attention else None
+    completed = empty(n_targets) if missing_steps.any() else None
 
-    log_weights = uniform_log_weights(x.new_empty(batch, n_particles))
-    parents = themselves
     for step in range(n_steps):
-        window = slice(attention.first_slot(step), step + 1)
-        if step > 0:
-            parents, log_weights, resampled[:, step] = select(
-                log_weights, resample, ess_threshold=model.config.ess_threshold, generator=generator
-            )
-            inherited = slice(window.start, step)
-            index = parents.unsqueeze(-1).expand(-1, -1, step - window.start)
-            lines[:, :, inherited] = lines[:, :, inherited].gather(1, index)
-        lines[:, :, step] = themselves
-        ancestors[:, :, step] = parents
-        prior_log_weights[:, :, step] = log_weights
+        selection = population.select(generator)
+        ancestors[:, :, step], resampled[:, step] = selection.ancestors, selection.resampled
+        prior_log_weights[:, :, step] = population.log_weights
 
-        z = attention_noise[:, :, step] + attention.attend_one(
-            latents.query[:, :, step],
-            gather_lines(latents.key[:, :, window], lines[:, :, window]),
-            gather_lines(latents.value[:, :, window], lines[:, :, window]),
+        shared = step < n_shared
+        z, parameters[:, :, step] = population.mutate(
+            embedding[:, None, step] if shared else population.embed(), noise.at(step)
         )
-        mean = model.read_out(z, embedding[:, :, step], last_targets[:, :, step])
-        log_density = model.observation.log_density(targets[:, :, step], mean)
-        log_weights, log_increments[:, step] = reweight(
-            log_weights, log_density, step=step + 1, on_collapse=on_collapse
-        )
-        posterior_log_weights[:, :, step] = log_weights
-        means[:, :, step] = mean
-        if kept is not None:
-            kept[:, :, step] = z
+        mask = observed[:, step] if bool(missing_steps[step]) else None
+        if mask is None or mask.any():
+            log_increments[:, step] = population.weigh(parameters[:, :, step], targets[:, step], mask, on_collapse)
+        posterior_log_weights[:, :, step] = population.log_weights
+        population.last = x[:, None, step + 1]
+        if completed is not None:
+            drawn = targets[:, None, step].expand(-1, n_particles, -1)
+            if mask is not None:
+                components = model.observation.components(parameters[:, :, step])
+                drawn = components.complete(targets[:, None, step], mask.unsqueeze(1), generator)
+            completed[:, :, step] = drawn
+            if step + 1 >= n_shared:
+                population.last = torch.cat((drawn, population.last[..., n_targets:].expand(-1, n_particles, -1)), -1)
+        if attention is not None:
+            attention[:, :, step] = z
 
-    return FilterResult(
+    result = FilterResult(
         log_increments=log_increments,
         log_weights=posterior_log_weights,
         ancestors=ancestors,
         resampled=resampled,
-        predictive=model.observation.mixture(prior_log_weights, means),
+        predictive=model.observation.mixture(prior_log_weights, parameters),
         noise=noise,
-        attention=kept,
+        attention=attention,
+        completed=completed,
     )
+    return result, population

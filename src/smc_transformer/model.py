@@ -3,28 +3,29 @@
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 
 model = SMCTransformer(SMCTransformerConfig(n_inputs=1, n_targets=1))
-result = model.filter(x, generator=0)           # x: (batch, time + 1, n_inputs)
+result = model.filter(x, generator=0)           # x: (batch, time + 1, n_inputs), NaN targets are missing
 result.predictive.interval(0.95)                # of X_1, ..., X_T, each given the past
 model.forecast(x, horizon=12, generator=0)      # joint paths of the future
 """
 
-import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from smc_transformer.building import initialise_weights, make_encoder, make_law
 from smc_transformer.checks import check_choice, check_count, check_sequences
 from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.filtering import ON_COLLAPSE, FilterResult, particle_filter
 from smc_transformer.forecasting import sample_paths
+from smc_transformer.laws import ObservationLaw
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
 from smc_transformer.nn.covariance import Covariance
-from smc_transformer.nn.encoder import LinearEncoder
-from smc_transformer.nn.observation import GaussianObservation
-from smc_transformer.nn.readout import LinearReadout, TransformerReadout
+from smc_transformer.nn.encoders import CausalEncoder, as_encoder
+from smc_transformer.nn.readout import READOUTS
 from smc_transformer.randomness import as_generator
-from smc_transformer.replay import Replay, replay
+from smc_transformer.replay import Replay, line_inputs, replay
 
 
 class SMCTransformer(nn.Module):
@@ -32,53 +33,58 @@ class SMCTransformer(nn.Module):
 
     Attributes:
         config: its settings.
-        encoder: observations to embeddings e_s (`encoder.projection`).
+        encoder: observations to embeddings e_s.
         attention: `query`, `key`, `value` and `output` projections without bias, and the covariances of their
             noises: `query_covariance`, `key_covariance`, `value_covariance` and `attention_covariance`.
-        readout: attention vector and last embedding to the mean of X_t (`readout.projection`, ...).
-        observation: the law of X_t around that mean (`observation.covariance`).
+        readout: attention vector and last embedding to the parameters of the law of X_t (`readout.projection`, ...).
+        observation: that law (for a Gaussian, `observation.covariance`).
 
     Args:
         config: settings.
         generator: a generator or seed for the initial weights; None uses torch's default generator.
+        encoder: a causal module of one's own, (batch, time, features) to (batch, time, d_model), instead of the one
+            that the settings name; its weights are left as they are.
+        observation: an observation law of one's own, instead of the one that the settings name.
     """
 
-    def __init__(self, config: SMCTransformerConfig, generator: Generator | int | None = None):
+    def __init__(
+        self,
+        config: SMCTransformerConfig,
+        generator: Generator | int | None = None,
+        *,
+        encoder: nn.Module | None = None,
+        observation: ObservationLaw | None = None,
+    ):
         super().__init__()
         self.config = config
-        self.encoder = LinearEncoder(config.n_inputs, config.d_model, config.position_encoding, config.max_positions)
-        self.attention = StochasticSelfAttention(
-            config.d_model,
-            config.window,
-            config.covariance,
-            config.initial_latent_variance,
-            learn_by_gradient=config.noise_learning == "gradient",
-        )
-        self.readout: TransformerReadout | LinearReadout
-        if config.readout == "transformer":
-            self.readout = TransformerReadout(config.d_model, config.d_ff, config.n_targets)
-        else:
-            self.readout = LinearReadout(config.d_model, config.n_targets)
-        self.observation = GaussianObservation(
-            config.n_targets, config.observation_covariance, config.initial_observation_variance
-        )
-        self.initialise_weights(generator)
-
-    @torch.no_grad()
-    def initialise_weights(self, generator: Generator | int | None = None) -> None:
-        """Draw all linear maps anew, uniform within 1 / sqrt(fan in)."""
         generator = as_generator(generator)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                bound = 1 / math.sqrt(module.in_features)
-                nn.init.uniform_(module.weight, -bound, bound, generator=generator)
-                if module.bias is not None:
-                    nn.init.uniform_(module.bias, -bound, bound, generator=generator)
+        with torch.random.fork_rng(devices=[], enabled=generator is not None):  # torch's own first draws leave no trace
+            self.observation: ObservationLaw = make_law(config) if observation is None else observation
+            if self.observation.n_targets != config.n_targets:
+                raise ValueError(
+                    f"the observation law must have n_targets={config.n_targets}, got {self.observation.n_targets}"
+                )
+            n_features = self.observation.n_features(config.n_inputs)
+            self.encoder: CausalEncoder = make_encoder(config, n_features) if encoder is None else as_encoder(encoder)
+            self.attention = StochasticSelfAttention(
+                config.d_model,
+                config.window,
+                config.covariance,
+                config.initial_latent_variance,
+                config.n_heads,
+                learn_by_gradient=config.noise_learning == "gradient",
+            )
+            self.readout = READOUTS[config.readout](config.d_model, config.d_ff, self.observation.n_parameters)
+        own = (self.attention, self.readout) if encoder is not None else (self.encoder, self.attention, self.readout)
+        for part in own:
+            initialise_weights(part, generator)
+        with torch.no_grad():
+            self.readout.projection.bias.add_(self.observation.initial_parameters())
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of the parameters."""
-        return self.encoder.projection.weight.dtype
+        return self.attention.query.weight.dtype
 
     def latent_covariances(self) -> dict[str, Covariance]:
         """The covariances of the latent noises, by the name of the noise."""
@@ -87,6 +93,15 @@ class SMCTransformer(nn.Module):
             "key": self.attention.key_covariance,
             "value": self.attention.value_covariance,
             "attention": self.attention.attention_covariance,
+        }
+
+    def gradient_parameters(self) -> dict[str, nn.Parameter]:
+        """The parameters that gradients learn: not those of EM, nor covariances that are switched off."""
+        by_em = {id(part.factor) for part in self.modules() if isinstance(part, Covariance) and not part.by_gradient}
+        return {
+            name: parameter
+            for name, parameter in self.named_parameters()
+            if parameter.requires_grad and id(parameter) not in by_em
         }
 
     def filter(
@@ -100,7 +115,8 @@ class SMCTransformer(nn.Module):
         """Run the particle filter over whole sequences, without gradients.
 
         Args:
-            x: X_0, ..., X_T for each sequence; the first `n_targets` features are predicted from t = 1 on.
+            x: X_0, ..., X_T for each sequence; the first `n_targets` features are predicted from t = 1 on. Targets
+                may be missing (NaN), wholly or partly, but not those of X_0.
             n_particles: number of particles; None: `config.n_particles`.
             generator: a generator or seed; None uses torch's default generator.
             on_collapse: what to do when no particle can explain an observation: "error" raises a
@@ -110,30 +126,38 @@ class SMCTransformer(nn.Module):
         Returns:
             Likelihood, weights, genealogy, diagnostics and one-step predictive distributions.
         """
-        x = check_sequences(x, self.config.n_inputs, self.dtype, min_time=2)
-        n_particles = check_count(self.config.n_particles if n_particles is None else n_particles, "n_particles")
+        x = self.check(x, min_time=2)
+        n_particles = self._particles(n_particles)
         check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
-        return particle_filter(self, x, n_particles, as_generator(generator, x.device), on_collapse=on_collapse)
+        generator = as_generator(generator, x.device)
+        result, _ = particle_filter(self, x, n_particles, generator, on_collapse=on_collapse, keep_attention=True)
+        return result
 
-    def replay(self, x: Float[Tensor, "batch time_plus_1 n_inputs"], noise: Noise) -> Replay:
-        """Rebuild the latents, means and densities that given noise makes, in parallel and with gradients.
+    def replay(
+        self,
+        x: Float[Tensor, "batch time_plus_1 n_inputs"],
+        noise: Noise,
+        completed: Float[Tensor, "batch line time n_targets"] | None = None,
+    ) -> Replay:
+        """Rebuild the latents, parameters and densities that given noise makes, in parallel and with gradients.
 
         Args:
             x: the sequences that were filtered.
-            noise: noise of each line, (batch, line, time, d_model): the filter's, gathered along lines.
+            noise: noise of each line, (batch, line, time, d_model): the filter's, `noise.along(lines)`.
+            completed: where values are missing, the targets as each line completed them: the filter's
+                `completed`, gathered along lines.
         """
-        x = check_sequences(x, self.config.n_inputs, self.dtype, min_time=2)
+        x = self.check(x, min_time=2)
+        expected = (len(x), x.shape[1] - 1, self.config.d_model)
         for name, eps in noise._asdict().items():
-            if eps.ndim != 4 or (eps.shape[0], *eps.shape[2:]) != (
-                len(x),
-                x.shape[1] - 1,
-                self.config.d_model,
-            ):
+            if eps.ndim != 4 or (eps.shape[0], *eps.shape[2:]) != expected:
                 raise ValueError(
-                    f"the {name} noise must have shape (batch={len(x)}, line, time={x.shape[1] - 1}, "
-                    f"d_model={self.config.d_model}), got {tuple(eps.shape)}"
+                    f"the {name} noise must have shape (batch={len(x)}, line, time={expected[1]}, "
+                    f"d_model={expected[2]}), got {tuple(eps.shape)}"
                 )
-        return replay(self, x, noise)
+        if completed is None and x.isnan().any():
+            raise ValueError("x has missing values: replay needs the targets as completed by each line")
+        return replay(self, line_inputs(self, x, completed), noise)
 
     def forecast(
         self,
@@ -149,53 +173,51 @@ class SMCTransformer(nn.Module):
         """Sample joint paths of the targets after the history.
 
         Args:
-            history: X_0, ..., X_H for each sequence.
+            history: X_0, ..., X_H for each sequence; targets may be missing (NaN) after X_0.
             horizon: number of steps ahead.
             n_samples: number of paths for each sequence.
             future_inputs: the inputs that are not targets at the steps of the horizon (the last is not used);
                 needed when there are any.
             generator: a generator or seed; None uses torch's default generator.
-            n_particles: particles that filter the history; None: `config.n_particles`.
+            n_particles: particles that filter the history; None: `config.n_particles`. Every path descends from
+                one of them, so more of them mean more different pasts.
             on_collapse: what to do when no particle can explain the history, as in `filter`.
 
         Returns:
             Paths whose steps and targets belong together: path i is one possible future.
         """
-        history = check_sequences(history, self.config.n_inputs, self.dtype, min_time=1, name="history")
-        check_count(horizon, "horizon")
-        check_count(n_samples, "n_samples")
-        n_particles = check_count(self.config.n_particles if n_particles is None else n_particles, "n_particles")
+        history = self.check(history, min_time=1, name="history")
         check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
+        horizon = check_count(horizon, "horizon")
         return sample_paths(
             self,
             history,
             self._check_future_inputs(future_inputs, history, horizon),
-            n_samples=n_samples,
-            n_particles=n_particles,
+            n_samples=check_count(n_samples, "n_samples"),
+            n_particles=self._particles(n_particles),
             on_collapse=on_collapse,
             generator=as_generator(generator, history.device),
         )
-
-    def split(
-        self, x: Float[Tensor, "batch time_plus_1 n_inputs"]
-    ) -> tuple[
-        Float[Tensor, "batch time n_inputs"],
-        Float[Tensor, "batch 1 time n_targets"],
-        Float[Tensor, "batch 1 time n_targets"],
-    ]:
-        """Inputs X_{t-1}, their targets and the targets X_t; the last two with an axis for particles."""
-        targets = x[:, None, :, : self.config.n_targets]
-        return x[:, :-1], targets[:, :, :-1], targets[:, :, 1:]
 
     def read_out(
         self,
         attention: Float[Tensor, "*batch d_model"],
         embedding: Float[Tensor, "*#batch d_model"],
         last_targets: Float[Tensor, "*#batch n_targets"],
-    ) -> Float[Tensor, "*batch n_targets"]:
-        """The mean of X_t, from z(t), e_{t-1} and the targets of X_{t-1}."""
-        mean: Tensor = self.readout(attention, embedding)
-        return mean + last_targets if self.config.predict_change else mean
+    ) -> Float[Tensor, "*batch n_parameters"]:
+        """The parameters of the law of X_t, from z(t), e_{t-1} and the targets of X_{t-1}."""
+        parameters: Tensor = self.readout(attention, embedding)
+        return self.observation.shift(parameters, last_targets) if self.config.predict_change else parameters
+
+    def check(self, x: Any, *, min_time: int, name: str = "x") -> Tensor:
+        """Sequences that this model can read, or an error that says what is wrong with them."""
+        config = self.config
+        x = check_sequences(x, config.n_inputs, self.dtype, min_time=min_time, n_targets=config.n_targets, name=name)
+        self.observation.check(x, name)
+        return x
+
+    def _particles(self, n_particles: int | None) -> int:
+        return self.config.n_particles if n_particles is None else check_count(n_particles, "n_particles")
 
     def _check_future_inputs(self, future_inputs: Tensor | None, history: Tensor, horizon: int) -> Tensor:
         n_known = self.config.n_inputs - self.config.n_targets

@@ -8,17 +8,65 @@ joint one over targets, of shape (batch, time).
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
+from smc_transformer.randomness import as_generator
 from smc_transformer.smc.resampling import multinomial
 
-PAIRS_AT_ONCE = 4_000_000
-"""How many pairs of components the CRPS handles at a time, to bound its memory."""
+CRPS_NODES = 401
+"""Nodes of the integral of F (1 - F) in the CRPS of a continuous law."""
+
+
+class Components(ABC):
+    """Distributions of the targets, one for each leading index: the components of a mixture.
+
+    Attributes:
+        discrete: whether the targets are whole numbers from 0 on.
+    """
+
+    discrete = False
+
+    @property
+    @abstractmethod
+    def mean(self) -> Float[Tensor, "*batch target"]:
+        """Mean of each target."""
+
+    @property
+    @abstractmethod
+    def variance(self) -> Float[Tensor, "*batch target"]:
+        """Variance of each target."""
+
+    @abstractmethod
+    def log_prob(
+        self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
+    ) -> Float[Tensor, "*batch"]:
+        """Joint log density of the targets, or of those that are observed, the others integrated out."""
+
+    @abstractmethod
+    def cdf(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
+        """P(X <= x) of each target."""
+
+    @abstractmethod
+    def mean_absolute_error(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
+        """E|X - x| of each target."""
+
+    @abstractmethod
+    def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:
+        """One joint draw from each."""
+
+    @abstractmethod
+    def complete(
+        self,
+        x: Float[Tensor, "*#batch target"],
+        observed: Bool[Tensor, "*#batch target"],
+        generator: Generator | None = None,
+    ) -> Float[Tensor, "*batch target"]:
+        """X with its unobserved targets drawn given the observed ones."""
 
 
 class VarianceParts(NamedTuple):
@@ -30,49 +78,25 @@ class VarianceParts(NamedTuple):
     """Mean of the particles' variances: the observation noise."""
 
 
-class Mixture(ABC):
+class Mixture:
     """A mixture over particles of some law of the targets.
-
-    Subclasses say what one component is; this class mixes.
 
     Args:
         log_weights: normalised log-weights of the components.
-        means: means of the components.
+        parameters: parameters of the components.
+        components_of: makes distributions from parameters.
     """
 
     def __init__(
         self,
         log_weights: Float[Tensor, "batch particle time"],
-        means: Float[Tensor, "batch particle time target"],
+        parameters: Float[Tensor, "batch particle time parameter"],
+        components_of: Callable[[Tensor], Components],
     ):
         self.log_weights = log_weights
-        self.component_means = means
-
-    @abstractmethod
-    def component_variances(self) -> Float[Tensor, "#batch #particle #time target"]:
-        """Variance of each target in each component."""
-
-    @abstractmethod
-    def component_log_prob(self, x: Float[Tensor, "*batch time target"]) -> Float[Tensor, "*batch particle time"]:
-        """Joint log density of the targets in each component."""
-
-    @abstractmethod
-    def component_cdf(self, x: Float[Tensor, "*batch time target"]) -> Float[Tensor, "*batch particle time target"]:
-        """P(X <= x) of each target in each component."""
-
-    @abstractmethod
-    def component_quantile(self, p: float) -> Float[Tensor, "batch particle time target"]:
-        """The p-quantile of each target in each component."""
-
-    @abstractmethod
-    def component_sample(
-        self, means: Float[Tensor, "batch sample time target"], generator: Generator | None
-    ) -> Float[Tensor, "batch sample time target"]:
-        """One joint draw of the targets from the components with these means."""
-
-    @abstractmethod
-    def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
-        """Continuous ranked probability score, E|X - x| - E|X - X'| / 2, of each target. Lower is better."""
+        self.parameters = parameters
+        self.components_of = components_of
+        self.components = components_of(parameters)
 
     @property
     def weights(self) -> Float[Tensor, "batch particle time 1"]:
@@ -82,7 +106,7 @@ class Mixture(ABC):
     @property
     def mean(self) -> Float[Tensor, "batch time target"]:
         """E[X]."""
-        return (self.weights * self.component_means).sum(dim=1)
+        return (self.weights * self.components.mean).sum(dim=1)
 
     @property
     def variance(self) -> Float[Tensor, "batch time target"]:
@@ -92,18 +116,35 @@ class Mixture(ABC):
 
     def variance_parts(self) -> VarianceParts:
         """The variance split into what differs between particles and what is noise within each."""
-        deviations = self.component_means - self.mean.unsqueeze(1)
+        deviations = self.components.mean - self.mean.unsqueeze(1)
         between = (self.weights * deviations.square()).sum(dim=1)
-        within = (self.weights * self.component_variances()).sum(dim=1)
+        within = (self.weights * self.components.variance).sum(dim=1)
         return VarianceParts(between, within)
 
     def log_prob(self, x: Float[Tensor, "*batch time target"]) -> Float[Tensor, "*batch time"]:
-        """Joint log density of the targets."""
-        return torch.logsumexp(self.log_weights + self.component_log_prob(x), dim=-2)
+        """Joint log density of the targets; NaN counts as not observed, and is integrated out."""
+        self._check(x)
+        observed = None if not x.isnan().any() else ~x.isnan().unsqueeze(-3)
+        return torch.logsumexp(self.log_weights + self.components.log_prob(x.unsqueeze(-3), observed), dim=-2)
 
     def cdf(self, x: Float[Tensor, "*batch time target"]) -> Float[Tensor, "*batch time target"]:
         """P(X <= x) of each target; at the observed values this is the probability integral transform."""
-        return (self.weights * self.component_cdf(x)).sum(dim=-3)
+        self._check(x)
+        return (self.weights * self.components.cdf(x.unsqueeze(-3))).sum(dim=-3)
+
+    def pit(
+        self, x: Float[Tensor, "batch time target"], generator: Generator | int | None = None
+    ) -> Float[Tensor, "batch time target"]:
+        """The probability integral transform: uniform when the forecasts are calibrated, whatever the law.
+
+        For whole numbers it is drawn between P(X < x) and P(X <= x), which makes it uniform too.
+        """
+        upper = self.cdf(x)
+        if not self.components.discrete:
+            return upper
+        lower = self.cdf(x - 1)
+        share = torch.rand(x.shape, generator=as_generator(generator, x.device), dtype=x.dtype, device=x.device)
+        return lower + share * (upper - lower)
 
     def quantile(
         self, p: float | Sequence[float] | Tensor
@@ -123,15 +164,17 @@ class Mixture(ABC):
     def _quantile(self, p: float) -> Float[Tensor, "batch time target"]:
         if not 0.0 < p < 1.0:
             raise ValueError(f"a quantile needs a probability strictly between 0 and 1, got {p}")
-        # The quantile of a mixture lies between the smallest and the largest quantile of its components.
-        candidates = self.component_quantile(p)
-        lower, upper = candidates.amin(dim=1), candidates.amax(dim=1)
-        # Each halving gains one bit: as many as the type has, and a few to spare.
-        for _ in range(4 - int(math.log2(torch.finfo(lower.dtype).eps))):
+        # Cantelli's inequality bounds the quantiles of any law by its mean and deviation.
+        mean, deviation = self.mean, self.variance.sqrt()
+        lower = mean - deviation * (math.sqrt((1 - p) / p) + 1e-3)
+        upper = mean + deviation * (math.sqrt(p / (1 - p)) + 1e-3)
+        # Each halving gains one bit: as many as the type has, and more where the bounds are wide.
+        n_bits = 8 - math.log2(torch.finfo(lower.dtype).eps) + abs(math.log2(min(p, 1 - p))) / 2
+        for _ in range(int(n_bits)):
             middle = (lower + upper) / 2
             below = self.cdf(middle) < p
             lower, upper = torch.where(below, middle, lower), torch.where(below, upper, middle)
-        return (lower + upper) / 2
+        return upper.round().clamp(min=0.0) if self.components.discrete else (lower + upper) / 2
 
     def interval(
         self, level: float = 0.95
@@ -141,107 +184,49 @@ class Mixture(ABC):
             raise ValueError(f"an interval needs a level strictly between 0 and 1, got {level}")
         return self._quantile((1 - level) / 2), self._quantile((1 + level) / 2)
 
-    def sample(self, n_samples: int, generator: Generator | None = None) -> Float[Tensor, "batch sample time target"]:
+    def sample(
+        self, n_samples: int, generator: Generator | int | None = None
+    ) -> Float[Tensor, "batch sample time target"]:
         """Independent draws: a particle by its weight, then an observation from it (joint over targets)."""
+        generator = as_generator(generator, self.log_weights.device)
         batch, n_particles, n_steps = self.log_weights.shape
         rows = self.log_weights.transpose(1, 2).reshape(batch * n_steps, n_particles)
         chosen = multinomial(rows, n_samples, generator).view(batch, n_steps, n_samples).transpose(1, 2)
-        index = chosen.unsqueeze(-1).expand(-1, -1, -1, self.component_means.shape[-1])
-        return self.component_sample(self.component_means.gather(1, index), generator)
-
-
-class GaussianMixture(Mixture):
-    """A mixture of Gaussians that share one covariance.
-
-    Args:
-        log_weights: normalised log-weights of the components.
-        means: means of the components.
-        root: lower triangular root L of the covariance L L^T of the targets in every component.
-
-    Example:
-        >>> import torch
-        >>> two_bumps = GaussianMixture(
-        ...     log_weights=torch.tensor([0.5, 0.5]).log().view(1, 2, 1),
-        ...     means=torch.tensor([-1.0, 1.0]).view(1, 2, 1, 1),
-        ...     root=torch.tensor([[0.5]]),
-        ... )
-        >>> two_bumps.variance.item()
-        1.25
-        >>> [round(end.item(), 3) for end in two_bumps.interval(0.9)]
-        [-1.641, 1.641]
-    """
-
-    def __init__(
-        self,
-        log_weights: Float[Tensor, "batch particle time"],
-        means: Float[Tensor, "batch particle time target"],
-        root: Float[Tensor, "target target"],
-    ):
-        super().__init__(log_weights, means)
-        self.root = root
-        self.standard_deviations = root.square().sum(dim=-1).sqrt()
-
-    @property
-    def covariance(self) -> Float[Tensor, "target target"]:
-        """The covariance of the targets in every component."""
-        return self.root @ self.root.T
-
-    def component_variances(self) -> Float[Tensor, "#batch #particle #time target"]:
-        return self.standard_deviations.square().view(1, 1, 1, -1)
-
-    def component_log_prob(self, x: Float[Tensor, "*batch time target"]) -> Float[Tensor, "*batch particle time"]:
-        residual = x.unsqueeze(-3) - self.component_means
-        rows = residual.reshape(-1, residual.shape[-1])
-        whitened = torch.linalg.solve_triangular(self.root.T, rows, upper=True, left=False).view_as(residual)
-        log_scale = self.root.diagonal().abs().log().sum() + 0.5 * residual.shape[-1] * math.log(2 * math.pi)
-        return -0.5 * whitened.square().sum(dim=-1) - log_scale
-
-    def component_cdf(self, x: Float[Tensor, "*batch time target"]) -> Float[Tensor, "*batch particle time target"]:
-        return _standard_cdf((x.unsqueeze(-3) - self.component_means) / self.standard_deviations)
-
-    def component_quantile(self, p: float) -> Float[Tensor, "batch particle time target"]:
-        standard = torch.special.ndtri(torch.tensor(p, dtype=torch.float64)).to(self.component_means)
-        return self.component_means + self.standard_deviations * standard
-
-    def component_sample(
-        self, means: Float[Tensor, "batch sample time target"], generator: Generator | None
-    ) -> Float[Tensor, "batch sample time target"]:
-        noise = torch.randn(means.shape, generator=generator, dtype=means.dtype, device=means.device)
-        return means + noise @ self.root.T
+        index = chosen.unsqueeze(-1).expand(-1, -1, -1, self.parameters.shape[-1])
+        return self.components_of(self.parameters.gather(1, index)).sample(generator)
 
     def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
-        """CRPS in closed form (Grimit et al., 2006): quadratic in the number of particles."""
-        deviation = self.standard_deviations
-        error = (self.weights * _mean_absolute(x.unsqueeze(1) - self.component_means, deviation)).sum(dim=1)
-        return error - 0.5 * self._mean_absolute_difference()
+        """Continuous ranked probability score of each target, E|X - x| - E|X - X'| / 2. Lower is better.
 
-    def _mean_absolute_difference(self) -> Float[Tensor, "batch time target"]:
-        """E|X - X'| for two independent draws, over all pairs of components."""
-        batch, n_particles, n_steps, n_targets = self.component_means.shape
-        means = self.component_means.permute(0, 2, 3, 1).reshape(-1, n_particles)
-        weights = self.weights.expand_as(self.component_means).permute(0, 2, 3, 1).reshape(-1, n_particles)
-        deviations = (math.sqrt(2) * self.standard_deviations).repeat(batch * n_steps).view(-1, 1, 1)
-        rows_at_once = max(1, PAIRS_AT_ONCE // n_particles**2)
-        chunks = zip(
-            means.split(rows_at_once),
-            weights.split(rows_at_once),
-            deviations.split(rows_at_once),
-            strict=True,
-        )
-        differences = [
-            (w.unsqueeze(1) @ _mean_absolute(m.unsqueeze(2) - m.unsqueeze(1), s) @ w.unsqueeze(2)).view(-1)
-            for m, w, s in chunks
-        ]
-        return torch.cat(differences).view(batch, n_steps, n_targets)
+        The second term is the integral of F (1 - F), over whole numbers a sum.
+        """
+        self._check(x)
+        error = (self.weights * self.components.mean_absolute_error(x.unsqueeze(1))).sum(dim=1)
+        return error - self._half_mean_difference()
 
+    def _check(self, x: Tensor) -> None:
+        """Whether x has the mixture's steps and targets (torch would broadcast many wrong shapes silently)."""
+        batch, _, n_steps, n_targets = self.components.mean.shape
+        if tuple(x.shape[-3:]) != (batch, n_steps, n_targets):
+            raise ValueError(
+                f"expected values of shape (batch={batch}, time={n_steps}, target={n_targets}), got {tuple(x.shape)}"
+            )
 
-def _standard_cdf(x: Tensor) -> Tensor:
-    """P(Y <= x) for Y ~ N(0, 1), with full relative accuracy in the lower tail (torch's ndtr has none in float32)."""
-    return 0.5 * torch.special.erfc(-x / math.sqrt(2))
-
-
-def _mean_absolute(mean: Tensor, deviation: Tensor) -> Tensor:
-    """E|Y| for Y ~ N(mean, deviation^2)."""
-    standard = mean / deviation
-    density = torch.exp(-0.5 * standard.square()) / math.sqrt(2 * math.pi)
-    return 2 * deviation * density + mean * torch.special.erf(standard / math.sqrt(2))
+    def _half_mean_difference(self) -> Float[Tensor, "batch time target"]:
+        """E|X - X'| / 2 of two independent draws."""
+        mean, deviation = self.mean, self.variance.sqrt()
+        total = torch.zeros_like(mean)
+        if self.components.discrete:
+            highest = int(self._quantile(1 - 1e-6).max())
+            for count in range(highest + 1):
+                below = self.cdf(torch.full_like(mean, count))
+                total += below * (1 - below)
+            return total
+        # x = mean + deviation sinh(u): dense in the middle, and far out into heavy tails.
+        reach = math.asinh(200.0)
+        spacing = 2 * reach / (CRPS_NODES - 1)
+        for node in range(CRPS_NODES):
+            u = -reach + node * spacing
+            below = self.cdf(mean + deviation * math.sinh(u))
+            total += below * (1 - below) * math.cosh(u)
+        return total * deviation * spacing

@@ -1,5 +1,8 @@
 """Randomness is an argument: a `torch.Generator`, a seed, or None for torch's default generator."""
 
+from numbers import Integral
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Generator
@@ -9,11 +12,18 @@ def as_generator(generator: Generator | int | None, device: torch.device | str =
     """A generator for a seed; generators and None pass through."""
     if generator is None or isinstance(generator, Generator):
         return generator
-    return Generator(device).manual_seed(generator)
+    return Generator(device).manual_seed(check_seed(generator))
+
+
+def check_seed(seed: Any) -> int:
+    """A whole number; numpy's are welcome."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise TypeError(f"expected a torch.Generator, a seed (whole number) or None, got {seed!r}")
+    return int(seed)
 
 
 def derived_generator(*seeds: int, device: torch.device | str = "cpu") -> Generator:
-    """A generator that depends on all the given numbers, and on nothing else.
+    """A generator that depends on all the given numbers (of at least 0), and on nothing else.
 
     Training uses it as (seed, stream, step), so that step p draws the same numbers whether or not training was
     interrupted before it.

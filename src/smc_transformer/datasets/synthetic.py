@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.predictive import GaussianMixture
+from smc_transformer.laws import GaussianMixture
 from smc_transformer.randomness import as_generator
 
 

@@ -1,6 +1,6 @@
 """Learning: the score by Fisher's identity, EM for the covariances, and a training loop around both."""
 
-from smc_transformer.learning.em import SecondMoments, em_step, power_step_size, second_moments
+from smc_transformer.learning.em import Statistics, em_statistics, em_step, power_step_size
 from smc_transformer.learning.evaluation import negative_log_likelihood
 from smc_transformer.learning.schedule import constant, warmup_cosine, warmup_inverse_sqrt
 from smc_transformer.learning.score import OBJECTIVES, pathwise_objective, score_objective
@@ -10,17 +10,17 @@ from smc_transformer.learning.trainer import EpochReport, Trainer, fit
 __all__ = [
     "OBJECTIVES",
     "EpochReport",
-    "SecondMoments",
+    "Statistics",
     "Trainer",
     "TrainingStep",
     "constant",
+    "em_statistics",
     "em_step",
     "fit",
     "negative_log_likelihood",
     "pathwise_objective",
     "power_step_size",
     "score_objective",
-    "second_moments",
     "training_step",
     "warmup_cosine",
     "warmup_inverse_sqrt",

@@ -29,11 +29,22 @@ class Checkpoint(NamedTuple):
     state: dict[str, Any]
 
 
+def check_writable(path: Path) -> None:
+    """Raise before hours of work, not after, when a checkpoint could not be written."""
+    if path.is_dir():
+        raise CheckpointError(f"the checkpoint must be a file, but {path} is a folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"no checkpoint can be written to {path}: {error}") from None
+    if not os.access(path.parent, os.W_OK):
+        raise CheckpointError(f"no checkpoint can be written to {path}: the folder is not writable")
+
+
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; an interrupted write leaves the previous one intact."""
     header = {"format": FORMAT, "version": VERSION, "state": checkpoint.state}
     tensors = {name: tensor.detach().contiguous() for name, tensor in checkpoint.tensors.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".unfinished")
     save_file(tensors, unfinished, metadata={"header": json.dumps(header)})
     os.replace(unfinished, path)

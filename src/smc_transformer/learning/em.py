@@ -9,24 +9,26 @@ projected to the structure of S. It runs outside of any gradient, once for each 
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from smc_transformer.laws.base import weighted_second_moment
 from smc_transformer.nn.attention import Noise
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
 
 
-class SecondMoments(NamedTuple):
-    """Posterior second moments of the residuals of one batch."""
+class Statistics(NamedTuple):
+    """What one batch tells about the covariances."""
 
-    observation: Float[Tensor, "n_targets n_targets"]
+    observation: Any
+    """Statistics of the observation law; None for a law that is learned by gradient alone."""
     latent: dict[str, Float[Tensor, "d_model d_model"]]
-    """By the name of the noise; empty when the latent covariances are learned by gradient."""
+    """Second moments by the name of the noise; empty when the latent covariances are learned by gradient."""
 
 
 def power_step_size(exponent: float = 0.6, offset: int = 0) -> Callable[[int], float]:
@@ -44,40 +46,35 @@ def power_step_size(exponent: float = 0.6, offset: int = 0) -> Callable[[int], f
 
 
 @torch.no_grad()
-def second_moments(
+def em_statistics(
     model: "SMCTransformer",
-    residuals: Float[Tensor, "batch line time n_targets"],
+    targets: Float[Tensor, "batch _ time n_targets"],
+    parameters: Float[Tensor, "batch line time n_parameters"],
     noise: Noise,
     log_weights: Float[Tensor, "batch line"],
-) -> SecondMoments:
+) -> Statistics:
     """The M-step's statistics from the lines of one batch.
 
     Args:
         model: the model whose covariances are learned.
-        residuals: X_t minus its mean along each line.
+        targets: X_t, as completed by each line where values were missing.
+        parameters: parameters of the law of X_t along each line.
         noise: the standard noise of each line; its latent residual is S^(1/2) eps.
         log_weights: normalised log-weights of the lines.
     """
+    weights = log_weights.exp()
     latent = {}
     if model.config.noise_learning == "em":
         latent = {
-            name: _second_moment(covariance.scale(eps), log_weights)
+            name: weighted_second_moment(covariance.scale(eps), weights)
             for (name, covariance), eps in zip(model.latent_covariances().items(), noise, strict=True)
         }
-    return SecondMoments(_second_moment(residuals, log_weights), latent)
+    return Statistics(model.observation.statistics(targets, parameters, weights), latent)
 
 
-def em_step(model: "SMCTransformer", moments: SecondMoments, step_size: float) -> None:
-    """Move the covariances that EM learns a step towards the moments of a batch."""
-    model.observation.covariance.update_(moments.observation, step_size)
+def em_step(model: "SMCTransformer", statistics: Statistics, step_size: float) -> None:
+    """Move the covariances that EM learns a step towards the statistics of a batch."""
+    model.observation.em_step_(statistics.observation, step_size)
     covariances = model.latent_covariances()
-    for name, moment in moments.latent.items():
+    for name, moment in statistics.latent.items():
         covariances[name].update_(moment, step_size)
-
-
-def _second_moment(
-    residuals: Float[Tensor, "batch line time feature"], log_weights: Float[Tensor, "batch line"]
-) -> Float[Tensor, "feature feature"]:
-    batch, _, n_steps, n_features = residuals.shape
-    weighted = residuals * log_weights.exp()[:, :, None, None]
-    return weighted.reshape(-1, n_features).T @ residuals.reshape(-1, n_features) / (batch * n_steps)

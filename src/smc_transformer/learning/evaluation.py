@@ -6,7 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from smc_transformer.checks import check_count
 from smc_transformer.filtering import particle_filter
+from smc_transformer.randomness import as_generator
+from smc_transformer.smc.weights import WeightCollapseError
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
@@ -19,17 +22,27 @@ def negative_log_likelihood(
     *,
     n_particles: int | None = None,
     batch_size: int = 64,
-    generator: Generator | None = None,
+    generator: Generator | int | None = None,
 ) -> float:
-    """Mean of -log p(X_t | X_{<t}) over all sequences and steps, in nats a step.
+    """Mean of -log p(X_t | X_{<t}) over all sequences and all steps with an observation, in nats a step.
 
     The logarithm of an average over particles is too low by about its relative variance / 2, so this is an upper
     bound on average, and tight for many particles.
     """
-    n_particles = n_particles or model.config.n_particles
-    batches = (x[start : start + batch_size] for start in range(0, len(x), batch_size))
-    total = sum(
-        float(particle_filter(model, batch, n_particles, generator, keep_attention=False).log_likelihood.sum())
-        for batch in batches
-    )
-    return -total / (len(x) * (x.shape[1] - 1))
+    x = model.check(x, min_time=2)
+    n_particles = model.config.n_particles if n_particles is None else check_count(n_particles, "n_particles")
+    generator = as_generator(generator, x.device)
+    total = 0.0
+    for first in range(0, len(x), batch_size):
+        try:
+            result, _ = particle_filter(model, x[first : first + batch_size], n_particles, generator)
+        except WeightCollapseError as error:
+            raise WeightCollapseError(first + error.sequence, error.step) from None
+        total += float(result.log_likelihood.sum())
+    return -total / count_observations(model, x)
+
+
+def count_observations(model: "SMCTransformer", x: Float[Tensor, "sequence time_plus_1 n_inputs"]) -> int:
+    """How many steps have at least one observed target (at least 1, for dividing by it)."""
+    observed = ~x[:, 1:, : model.config.n_targets].isnan()
+    return max(1, int(observed.any(dim=-1).sum()))

@@ -2,8 +2,8 @@
 
     grad log p(X) = E[ grad log p(latents, X) | X ]
 
-Both are functions of the noise of given lines, and return one number for each line and step.
-Lines and their weights are constants in the gradient.
+Both are functions of the noise of given lines, and return one number for each line and step. Lines, their weights
+and observations that were drawn in place of missing ones are constants in the gradient.
 """
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
@@ -12,46 +12,40 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.nn.attention import Latents, Noise
-from smc_transformer.replay import replay
+from smc_transformer.nn.attention import Noise
+from smc_transformer.replay import LineInputs, replay
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
 
 
 class LineObjective(NamedTuple):
-    """An objective along lines, and the means of X_t that EM needs too."""
+    """An objective along lines, and the parameters of the law of X_t, which EM needs too."""
 
     log_density: Float[Tensor, "batch line time"]
-    means: Float[Tensor, "batch line time n_targets"]
+    parameters: Float[Tensor, "batch line time n_parameters"]
 
 
 @runtime_checkable
 class Objective(Protocol):
     """What both objectives look like."""
 
-    def __call__(
-        self, model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"], noise: Noise
-    ) -> LineObjective:
+    def __call__(self, model: "SMCTransformer", inputs: LineInputs, noise: Noise) -> LineObjective:
         """The objective along the lines that this noise makes."""
         ...
 
 
-def pathwise_objective(
-    model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"], noise: Noise
-) -> LineObjective:
+def pathwise_objective(model: "SMCTransformer", inputs: LineInputs, noise: Noise) -> LineObjective:
     """Log p(X_t | eps), with the standard noise eps as the latent (the default).
 
     eps has a law without parameters, so log p(eps, X) = log p(eps) + sum_t log p(X_t | eps), and only the
     second term has a gradient, which flows through q, k, v and z. Little variance when the noises are small.
     """
-    replayed = replay(model, x, noise)
-    return LineObjective(replayed.log_density, replayed.means)
+    replayed = replay(model, inputs, noise)
+    return LineObjective(replayed.log_density, replayed.parameters)
 
 
-def score_objective(
-    model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"], noise: Noise
-) -> LineObjective:
+def score_objective(model: "SMCTransformer", inputs: LineInputs, noise: Noise) -> LineObjective:
     """Log p(q, k, v, z, X), with the latents as fixed numbers (the paper's formula).
 
     log N(q; Wq e, Sq) + log N(k; Wk e, Sk) + log N(v; Wv e, Sv) + log N(z; mean(q, k, v), Sz) + log p(X_t | z).
@@ -63,22 +57,20 @@ def score_objective(
                 f'gradient="score" needs a density of the {name} noise, but its covariance is zero; '
                 'use gradient="pathwise"'
             )
-    inputs, last_targets, targets = model.split(x)
-    embedding = model.encoder(inputs).unsqueeze(1)
-    means = attention.means(embedding)
+    means = attention.means(inputs.embedding)
     with torch.no_grad():
-        latents: Latents = attention.latents(embedding, noise)
+        latents = attention.latents(inputs.embedding, noise)
     attention_mean = attention.attend_all(latents)
     z = (attention_mean + attention.attention_covariance.scale(noise.attention)).detach()
-    predicted = model.read_out(z, embedding, last_targets)
+    parameters = model.read_out(z, inputs.embedding, inputs.last_targets)
     log_density = (
         attention.query_covariance.log_density(latents.query - means.query)
         + attention.key_covariance.log_density(latents.key - means.key)
         + attention.value_covariance.log_density(latents.value - means.value)
         + attention.attention_covariance.log_density(z - attention_mean)
-        + model.observation.log_density(targets, predicted)
+        + model.observation.components(parameters).log_prob(inputs.targets)
     )
-    return LineObjective(log_density, predicted)
+    return LineObjective(log_density, parameters)
 
 
 OBJECTIVES: dict[str, Objective] = {"pathwise": pathwise_objective, "score": score_objective}

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from smc_transformer.checks import check_count
 from smc_transformer.filtering import particle_filter
-from smc_transformer.learning.em import SecondMoments, second_moments
+from smc_transformer.learning.em import Statistics, em_statistics
 from smc_transformer.learning.score import OBJECTIVES
-from smc_transformer.nn.attention import Noise
+from smc_transformer.randomness import as_generator
+from smc_transformer.replay import line_inputs
 from smc_transformer.smc.genealogy import gather_lines
 from smc_transformer.smc.resampling import RESAMPLERS
 from smc_transformer.smc.smoothing import genealogy
@@ -22,12 +24,12 @@ class TrainingStep(NamedTuple):
 
     Attributes:
         objective: for each sequence a number whose gradient estimates that of log p(X_1:T | X_0).
-        moments: statistics for the EM step.
+        statistics: for the EM step.
         log_likelihood: the filter's estimate of log p(X_1:T | X_0).
     """
 
     objective: Float[Tensor, "batch"]
-    moments: SecondMoments
+    statistics: Statistics
     log_likelihood: Float[Tensor, "batch"]
 
 
@@ -37,31 +39,31 @@ def training_step(
     *,
     n_particles: int | None = None,
     n_lines: int | None = None,
-    generator: Generator | None = None,
+    generator: Generator | int | None = None,
 ) -> TrainingStep:
     """Estimate the score and the EM statistics of a batch.
 
     Args:
         model: the model.
-        x: sequences X_0, ..., X_T.
+        x: sequences X_0, ..., X_T; NaN targets are missing.
         n_particles: particles of the filter; None: `config.n_particles`.
         n_lines: lines to replay, drawn by their weight; None: all, one for each particle.
-        generator: source of randomness.
+        generator: a generator or seed; None uses torch's default generator.
     """
-    result = particle_filter(model, x, n_particles or model.config.n_particles, generator, keep_attention=False)
-    smoothed = genealogy(
-        result.ancestors,
-        result.log_weights[:, :, -1],
-        n_lines,
-        RESAMPLERS[model.config.resampling],
-        generator,
-    )
-    noise = Noise(*(gather_lines(eps, smoothed.lines) for eps in result.noise))
-    along_lines = OBJECTIVES[model.config.gradient](model, x, noise)
-    weights = smoothed.log_weights.exp()
-    _, _, targets = model.split(x)
+    x = model.check(x, min_time=2)
+    n_particles = model.config.n_particles if n_particles is None else check_count(n_particles, "n_particles")
+    n_lines = None if n_lines is None else check_count(n_lines, "n_lines")
+    generator = as_generator(generator, x.device)
+
+    result, _ = particle_filter(model, x, n_particles, generator)
+    resample = RESAMPLERS[model.config.resampling]
+    lines, log_weights = genealogy(result.ancestors, result.log_weights[:, :, -1], n_lines, resample, generator)
+    # Observations that a line drew for itself are latents like its noise: given them, its data are complete.
+    completed = None if result.completed is None else gather_lines(result.completed, lines)
+    inputs, noise = line_inputs(model, x, completed), result.noise.along(lines)
+    along_lines = OBJECTIVES[model.config.gradient](model, inputs, noise)
     return TrainingStep(
-        objective=(weights * along_lines.log_density.sum(dim=-1)).sum(dim=-1),
-        moments=second_moments(model, targets - along_lines.means, noise, smoothed.log_weights),
+        objective=(log_weights.exp() * along_lines.log_density.sum(dim=-1)).sum(dim=-1),
+        statistics=em_statistics(model, inputs.targets, along_lines.parameters, noise, log_weights),
         log_likelihood=result.log_likelihood,
     )

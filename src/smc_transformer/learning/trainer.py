@@ -7,6 +7,7 @@ Step p draws its noise from a generator that depends on (seed, p) alone, and epo
 resumed run repeats an uninterrupted one to the bit, and nothing depends on or changes torch's global state.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
@@ -18,22 +19,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.checks import check_count, check_sequences
+from smc_transformer.checks import check_count, check_number
 from smc_transformer.learning.checkpoint import (
     Checkpoint,
     CheckpointError,
+    check_writable,
     load_checkpoint,
     optimiser_tensors,
     restore_optimiser,
     save_checkpoint,
 )
 from smc_transformer.learning.em import em_step, power_step_size
-from smc_transformer.learning.evaluation import negative_log_likelihood
+from smc_transformer.learning.evaluation import count_observations, negative_log_likelihood
 from smc_transformer.learning.schedule import Schedule, constant
 from smc_transformer.learning.step import training_step
 from smc_transformer.model import SMCTransformer
 from smc_transformer.progress import ProgressReport, progress_report
 from smc_transformer.randomness import derived_generator
+from smc_transformer.smc.weights import WeightCollapseError
 
 # The purposes for which a run draws random numbers: each has a stream of its own.
 _SHUFFLE, _STEP, _VALIDATION = range(3)
@@ -48,30 +51,18 @@ class EpochReport:
     validation_nll: float | None
 
 
-@dataclass(kw_only=True)
-class _Progress:
-    """Where a run is: all that a checkpoint holds beside tensors."""
-
-    step: int = 0
-    epoch_log_likelihood: float = 0.0
-    history: list[EpochReport] = field(default_factory=list)
-    best_epoch: int = 0
-    best_nll: float = math.inf
-    finished: bool = False
-
-
 @dataclass
 class Trainer:
     """Fits a model to sequences.
 
     Attributes:
-        model: the model; trained in place.
+        model: the model; trained in place, and left in evaluation mode.
         epochs: passes over the training sequences, at most.
         batch_size: sequences in a batch; the last batch of an epoch may be smaller.
         learning_rate: of the optimiser.
         optimiser: makes the optimiser from parameters and learning rate; Adam unless told.
         schedule: factor on the learning rate, as a function of the step p = 1, 2, ...
-        em_step_size: the EM step eta_p, as a function of the step; None leaves covariances that EM learns alone.
+        em_step_size: the EM step eta_p, as a function of the step; None leaves what EM learns alone.
         clip_norm: longest gradient that is followed; None: no limit.
         n_particles: particles of the training filter; None: the model's.
         n_lines: lines replayed for the gradient; None: one for each particle.
@@ -104,13 +95,13 @@ class Trainer:
     on_epoch: Callable[[EpochReport], None] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "validation_particles"):
-            check_count(getattr(self, name), name)
-        for name in ("n_particles", "n_lines", "patience"):
-            if getattr(self, name) is not None:
-                check_count(getattr(self, name), name)
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
+        for name in ("epochs", "batch_size", "validation_particles", "n_particles", "n_lines", "patience"):
+            if getattr(self, name) is not None or name in ("epochs", "batch_size", "validation_particles"):
+                setattr(self, name, check_count(getattr(self, name), name))
+        self.seed = check_count(self.seed, "seed", at_least=0)
+        self.learning_rate = check_number(self.learning_rate, "learning_rate", positive=True)
+        if self.clip_norm is not None:
+            self.clip_norm = check_number(self.clip_norm, "clip_norm", positive=True)
 
     def fit(
         self,
@@ -120,16 +111,15 @@ class Trainer:
         """Train, and leave the model at its best validation epoch (or, without validation, its last).
 
         Args:
-            train: training sequences X_0, ..., X_T.
+            train: training sequences X_0, ..., X_T; NaN targets are missing.
             validation: held-out sequences for early stopping and for choosing the best epoch.
 
         Returns:
             A report for each epoch.
         """
-        config = self.model.config
-        train = check_sequences(train, config.n_inputs, self.model.dtype, min_time=2, name="train")
+        train = self.model.check(train, min_time=2, name="train")
         if validation is not None:
-            validation = check_sequences(validation, config.n_inputs, self.model.dtype, min_time=2, name="validation")
+            validation = self.model.check(validation, min_time=2, name="validation")
         elif self.patience is not None:
             raise ValueError("early stopping (patience) needs validation sequences")
         return _Run(self, train, validation).finish()
@@ -145,6 +135,17 @@ def fit(
     return Trainer(model, **settings).fit(train, validation)
 
 
+@dataclass(kw_only=True)
+class _RunState:
+    """Where a run is: all that a checkpoint holds beside tensors."""
+
+    step: int = 0
+    epoch_log_likelihood: float = 0.0
+    history: list[EpochReport] = field(default_factory=list)
+    best_epoch: int = 0
+    best_nll: float = math.inf
+
+
 class _Run:
     """One training run: the trainer's settings, the data, and where it is."""
 
@@ -154,91 +155,115 @@ class _Run:
         self.train = train
         self.validation = validation
         self.steps_per_epoch = -(-len(train) // trainer.batch_size)
-        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        make_optimiser = trainer.optimiser or (lambda params, rate: torch.optim.Adam(params, lr=rate))
-        self.optimiser = make_optimiser(parameters, trainer.learning_rate)
-        self.at = _Progress()
+        self.parameters = list(self.model.gradient_parameters().values())
+        make_optimiser = trainer.optimiser or (lambda parameters, rate: torch.optim.Adam(parameters, lr=rate))
+        self.optimiser = make_optimiser(self.parameters, trainer.learning_rate)
+        self.learning_rates = [group["lr"] for group in self.optimiser.param_groups]
+        self.at = _RunState()
+        self.order = (-1, torch.empty(0, dtype=torch.long))  # the epoch, and its shuffle
         self.best_weights: dict[str, Tensor] = {}
-        self.path = None if trainer.checkpoint is None else Path(trainer.checkpoint)
-        self.last_saved = monotonic()
         self.between_steps = True
-        if self.path is not None and self.path.exists():
-            self._restore(self.path)
+        self.last_saved = monotonic()
+        self.path = None if trainer.checkpoint is None else Path(trainer.checkpoint)
+        if self.path is not None:
+            check_writable(self.path)
+            if self.path.exists():
+                self._restore(self.path)
 
     def finish(self) -> list[EpochReport]:
         """Train from where the run is to its end."""
         n_steps = self.trainer.epochs * self.steps_per_epoch
-        with progress_report("training", n_steps, enabled=self.trainer.progress) as report:
-            report.advance(self.at.step, self._summary())
-            try:
-                while not self.at.finished:
-                    self._step()
-                    report.advance(1, self._summary())
-                    if self.at.step % self.steps_per_epoch == 0:
-                        self._end_epoch(report)
-                    elif monotonic() - self.last_saved > self.trainer.checkpoint_seconds:
-                        self._save()
-            except KeyboardInterrupt:
-                if self.between_steps:
-                    self._save()
-                raise
+        try:
+            with progress_report("training", n_steps, enabled=self.trainer.progress) as report:
+                report.advance(self.at.step, self._summary())
+                while not self._finished():
+                    self._go_on(report)
+        except KeyboardInterrupt:
+            if self.between_steps:
+                self._save()
+            raise
+        finally:
+            self.model.eval()
         if self.best_weights:
             self.model.load_state_dict(self.best_weights)
         return self.at.history
 
+    def _finished(self) -> bool:
+        n_epochs = len(self.at.history)
+        patience = math.inf if self.trainer.patience is None else self.trainer.patience
+        return n_epochs >= self.trainer.epochs or n_epochs - self.at.best_epoch >= patience
+
+    def _go_on(self, report: ProgressReport) -> None:
+        """The next step, or the end of an epoch when all its steps are done."""
+        if self.at.step == (len(self.at.history) + 1) * self.steps_per_epoch:
+            self._end_epoch()
+            self._save()
+            report.advance(0, self._summary())
+            if self.trainer.on_epoch is not None:
+                self.trainer.on_epoch(self.at.history[-1])
+        else:
+            self._step()
+            report.advance(1, self._summary())
+            if monotonic() - self.last_saved > self.trainer.checkpoint_seconds:
+                self._save()
+
     def _step(self) -> None:
         """One batch: gradient and EM."""
         trainer, number = self.trainer, self.at.step + 1
-        x = self._batch(self.at.step)
-        step = training_step(
-            self.model,
-            x,
-            n_particles=trainer.n_particles,
-            n_lines=trainer.n_lines,
-            generator=derived_generator(trainer.seed, _STEP, number, device=x.device),
-        )
+        chosen = self._chosen(self.at.step)
+        x = self.train[chosen]
+        self.model.train()
+        try:
+            step = training_step(
+                self.model,
+                x,
+                n_particles=trainer.n_particles,
+                n_lines=trainer.n_lines,
+                generator=derived_generator(trainer.seed, _STEP, number, device=x.device),
+            )
+        except WeightCollapseError as error:
+            raise WeightCollapseError(int(chosen[error.sequence]), error.step) from None
         self.optimiser.zero_grad()
-        n_observations = x.shape[0] * (x.shape[1] - 1)
-        (-step.objective.sum() / n_observations).backward()
+        (-step.objective.sum() / count_observations(self.model, x)).backward()
         if trainer.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), trainer.clip_norm)
-        for group in self.optimiser.param_groups:
-            group["lr"] = trainer.learning_rate * trainer.schedule(number)
+            torch.nn.utils.clip_grad_norm_(self.parameters, trainer.clip_norm)
+        for group, rate in zip(self.optimiser.param_groups, self.learning_rates, strict=True):
+            group["lr"] = rate * trainer.schedule(number)
         self.between_steps = False  # an interrupt from here on must not save half an update
         self.optimiser.step()
         if trainer.em_step_size is not None:
-            em_step(self.model, step.moments, trainer.em_step_size(number))
+            em_step(self.model, step.statistics, trainer.em_step_size(number))
         self.at.step = number
         self.at.epoch_log_likelihood += float(step.log_likelihood.sum())
         self.between_steps = True
 
-    def _batch(self, step: int) -> Tensor:
+    def _chosen(self, step: int) -> Tensor:
+        """The sequences of a step's batch."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        shuffle = derived_generator(self.trainer.seed, _SHUFFLE, epoch)
-        order = torch.randperm(len(self.train), generator=shuffle)
-        chosen = order[position * self.trainer.batch_size : (position + 1) * self.trainer.batch_size]
-        return self.train[chosen.to(self.train.device)]
+        if self.order[0] != epoch:
+            shuffle = derived_generator(self.trainer.seed, _SHUFFLE, epoch)
+            self.order = (epoch, torch.randperm(len(self.train), generator=shuffle).to(self.train.device))
+        first = position * self.trainer.batch_size
+        return self.order[1][first : first + self.trainer.batch_size]
 
-    def _end_epoch(self, report: ProgressReport) -> None:
-        n_observations = len(self.train) * (self.train.shape[1] - 1)
+    def _end_epoch(self) -> None:
         epoch = EpochReport(
-            epoch=self.at.step // self.steps_per_epoch,
-            training_nll=-self.at.epoch_log_likelihood / n_observations,
+            epoch=len(self.at.history) + 1,
+            training_nll=-self.at.epoch_log_likelihood / count_observations(self.model, self.train),
             validation_nll=self._validation_nll(),
         )
+        self.between_steps = False
         self.at.epoch_log_likelihood = 0.0
         self.at.history.append(epoch)
-        self._keep_best(epoch)
-        patience = math.inf if self.trainer.patience is None else self.trainer.patience
-        self.at.finished = epoch.epoch >= self.trainer.epochs or epoch.epoch - self.at.best_epoch >= patience
-        self._save()
-        report.advance(0, self._summary())
-        if self.trainer.on_epoch is not None:
-            self.trainer.on_epoch(epoch)
+        if epoch.validation_nll is not None and epoch.validation_nll < self.at.best_nll:
+            self.at.best_epoch, self.at.best_nll = epoch.epoch, epoch.validation_nll
+            self.best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.between_steps = True
 
     def _validation_nll(self) -> float | None:
         if self.validation is None:
             return None
+        self.model.eval()
         # The same noise after every epoch, so that epochs differ by their weights only.
         generator = derived_generator(self.trainer.seed, _VALIDATION, device=self.validation.device)
         return negative_log_likelihood(
@@ -247,11 +272,6 @@ class _Run:
             n_particles=self.trainer.validation_particles,
             generator=generator,
         )
-
-    def _keep_best(self, epoch: EpochReport) -> None:
-        if epoch.validation_nll is not None and epoch.validation_nll < self.at.best_nll:
-            self.at.best_epoch, self.at.best_nll = epoch.epoch, epoch.validation_nll
-            self.best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def _summary(self) -> str:
         if not self.at.history:
@@ -262,11 +282,15 @@ class _Run:
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a checkpoint to continue this run."""
+        trainer = self.trainer
         return {
             "config": self.model.config.to_dict(),
-            "batch_size": self.trainer.batch_size,
-            "seed": self.trainer.seed,
-            "sequences": list(self.train.shape),
+            "type": str(self.model.dtype),
+            "training data": _fingerprint(self.train),
+            "validation data": None if self.validation is None else _fingerprint(self.validation),
+            "optimiser": type(self.optimiser).__name__,
+            **{name: getattr(trainer, name) for name in ("learning_rate", "clip_norm", "batch_size", "seed")},
+            **{name: getattr(trainer, name) for name in ("n_particles", "n_lines", "validation_particles")},
         }
 
     def _save(self) -> None:
@@ -282,24 +306,18 @@ class _Run:
 
     def _restore(self, path: Path) -> None:
         tensors, state = load_checkpoint(path)
-        identity = state.pop("identity")
-        differing = {
-            name: (identity.get(name), expected)
+        found = state.pop("identity")
+        differing = [
+            f"{name}: {found.get(name)} there, {expected} here"
             for name, expected in self._identity().items()
-            if identity.get(name) != expected
-        }
+            if found.get(name) != expected
+        ]
         if differing:
-            details = "; ".join(
-                f"{name}: {found} there, {expected} here" for name, (found, expected) in differing.items()
-            )
             raise CheckpointError(
-                f"{path} belongs to another training run ({details}); use another file, or remove this one"
+                f"{path} belongs to another training run ({'; '.join(differing)}); use another file, or remove this one"
             )
         history = [EpochReport(**epoch) for epoch in state.pop("history")]
-        self.at = _Progress(**state, history=history)
-        # A finished run may be asked for more epochs; one that stopped for want of patience stays stopped.
-        if self.at.finished and len(history) < self.trainer.epochs and self.trainer.patience is None:
-            self.at.finished = False
+        self.at = _RunState(**state, history=history)
 
         def under(prefix: str) -> dict[str, Tensor]:
             return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
@@ -307,3 +325,8 @@ class _Run:
         self.model.load_state_dict(under("model/"))
         self.best_weights = under("best/")
         restore_optimiser(self.optimiser, under("optimiser/"))
+
+
+def _fingerprint(x: Tensor) -> str:
+    """A short hash of the data, so that a checkpoint is not taken for a run on other data of the same shape."""
+    return f"{tuple(x.shape)} {hashlib.sha256(x.cpu().contiguous().numpy().tobytes()).hexdigest()[:12]}"

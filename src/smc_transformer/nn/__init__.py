@@ -1,4 +1,4 @@
-"""The network's parts: covariances, the input encoder, stochastic self-attention, read-outs, observation laws."""
+"""The network's parts: covariances, encoders, stochastic self-attention, read-outs."""
 
 from smc_transformer.nn.attention import Latents, Noise, StochasticSelfAttention
 from smc_transformer.nn.covariance import (
@@ -8,8 +8,6 @@ from smc_transformer.nn.covariance import (
     FullCovariance,
     IsotropicCovariance,
 )
-from smc_transformer.nn.encoder import LinearEncoder
-from smc_transformer.nn.observation import GaussianObservation
 from smc_transformer.nn.readout import LinearReadout, TransformerReadout
 
 __all__ = [
@@ -17,10 +15,8 @@ __all__ = [
     "Covariance",
     "DiagonalCovariance",
     "FullCovariance",
-    "GaussianObservation",
     "IsotropicCovariance",
     "Latents",
-    "LinearEncoder",
     "LinearReadout",
     "Noise",
     "StochasticSelfAttention",

@@ -1,48 +1,61 @@
 """Stochastic self-attention: keys, queries, values and attention vectors are Gaussian random variables.
 
-q(s) = Wq e_s + Sq^(1/2) eps_q(s)    and likewise k(s), v(s)
-z(t) = Wo sum_s softmax_s( q(t-1) . k(s) / sqrt(d) ) v(s) + Sz^(1/2) eps_z(t),    max(0, t-D) <= s < t
+    q(s) = Wq e_s + Sq^(1/2) eps_q(s)    and likewise k(s), v(s)
+    z(t) = Wo sum_s softmax_s( q(t-1) . k(s) / sqrt(r) ) v(s) + Sz^(1/2) eps_z(t),    max(0, t-D) <= s < t
+
+With several heads, q, k and v are cut into pieces of size r = d / heads, each head has a softmax and noise of its
+own, and the contexts are put together again before Wo.
 """
 
 import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from smc_transformer.nn.covariance import COVARIANCES
+from smc_transformer.smc.genealogy import gather_lines
 
 
 class Noise(NamedTuple):
-    """Standard normal draws eps behind the latents.
+    """Standard normal draws eps behind the latents, (batch, particle, time, d_model) or those of one step.
 
     Index t of the time axis holds what step t+1 draws: eps_q, eps_k, eps_v of slot t, and eps_z of z(t+1).
     """
 
-    query: Float[Tensor, "batch particle time d_model"]
-    key: Float[Tensor, "batch particle time d_model"]
-    value: Float[Tensor, "batch particle time d_model"]
-    attention: Float[Tensor, "batch particle time d_model"]
+    query: Float[Tensor, "*batch d_model"]
+    key: Float[Tensor, "*batch d_model"]
+    value: Float[Tensor, "*batch d_model"]
+    attention: Float[Tensor, "*batch d_model"]
+
+    def along(self, lines: Int[Tensor, "batch line time"]) -> "Noise":
+        """The noise of ancestral lines."""
+        return Noise(*(gather_lines(eps, lines) for eps in self))
+
+    def at(self, step: int) -> "Noise":
+        """The noise of one step, (batch, particle, d_model)."""
+        return Noise(*(eps[:, :, step] for eps in self))
 
 
 class Latents(NamedTuple):
-    """Queries, keys and values of each slot."""
+    """Queries, keys and values, of all slots or of one."""
 
-    query: Float[Tensor, "batch particle time d_model"]
-    key: Float[Tensor, "batch particle time d_model"]
-    value: Float[Tensor, "batch particle time d_model"]
+    query: Float[Tensor, "*batch d_model"]
+    key: Float[Tensor, "*batch d_model"]
+    value: Float[Tensor, "*batch d_model"]
 
 
 class StochasticSelfAttention(nn.Module):
-    """One head of causal self-attention with Gaussian noise on all its vectors.
+    """Causal self-attention with Gaussian noise on all its vectors.
 
     Args:
-        d_model: size r of keys, queries, values and attention vectors.
+        d_model: size of embeddings, attention vectors, and queries, keys and values of all heads together.
         window: number D of past slots attended to; None: all.
         covariance: structure of the four noise covariances.
         variance: their initial variance; 0 makes this an ordinary deterministic attention.
+        n_heads: number of heads; must divide d_model.
         learn_by_gradient: whether the covariances ask for gradients.
     """
 
@@ -52,12 +65,14 @@ class StochasticSelfAttention(nn.Module):
         window: int | None = None,
         covariance: str = "diagonal",
         variance: float = 0.25,
+        n_heads: int = 1,
         *,
         learn_by_gradient: bool = True,
     ):
         super().__init__()
         self.d_model = d_model
         self.window = window
+        self.n_heads = n_heads
         self.query = nn.Linear(d_model, d_model, bias=False)
         self.key = nn.Linear(d_model, d_model, bias=False)
         self.value = nn.Linear(d_model, d_model, bias=False)
@@ -79,11 +94,11 @@ class StochasticSelfAttention(nn.Module):
         )
         return Noise(*draws.unbind())
 
-    def means(self, embedding: Float[Tensor, "*batch time d_model"]) -> Latents:
+    def means(self, embedding: Float[Tensor, "*batch d_model"]) -> Latents:
         """The queries, keys and values without their noise."""
         return Latents(self.query(embedding), self.key(embedding), self.value(embedding))
 
-    def latents(self, embedding: Float[Tensor, "batch #particle time d_model"], noise: Noise) -> Latents:
+    def latents(self, embedding: Float[Tensor, "*_ d_model"], noise: Noise) -> Latents:
         """Queries, keys and values: means given by the embeddings, plus noise."""
         means = self.means(embedding)
         return Latents(
@@ -103,15 +118,24 @@ class StochasticSelfAttention(nn.Module):
         values: Float[Tensor, "batch particle slot d_model"],
     ) -> Float[Tensor, "batch particle d_model"]:
         """The mean of z for one query per particle, over slots that are already cut to the window."""
-        scores = (keys @ query.unsqueeze(-1)).squeeze(-1) / math.sqrt(self.d_model)
-        context = (scores.softmax(dim=-1).unsqueeze(-2) @ values).squeeze(-2)
-        return self.output(context)
+        query, keys, values = self._heads(query.unsqueeze(-2)), self._heads(keys), self._heads(values)
+        scores = query @ keys.mT / math.sqrt(query.shape[-1])
+        return self.output(self._together(scores.softmax(dim=-1) @ values).squeeze(-2))
 
     def attend_all(self, latents: Latents) -> Float[Tensor, "batch particle time d_model"]:
         """The mean of z at every step at once, each over its own causal window."""
         mask = self._causal_mask(latents.query.shape[-2], latents.query.device)
-        context = F.scaled_dot_product_attention(latents.query, latents.key, latents.value, attn_mask=mask)
-        return self.output(context)
+        queries, keys, values = (self._heads(part).flatten(0, 1) for part in latents)
+        context = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        return self.output(self._together(context.unflatten(0, latents.query.shape[:2])))
+
+    def _heads(self, x: Float[Tensor, "batch particle slot d_model"]) -> Float[Tensor, "batch particle head slot size"]:
+        return x.unflatten(-1, (self.n_heads, -1)).transpose(-2, -3)
+
+    def _together(
+        self, x: Float[Tensor, "batch particle head slot size"]
+    ) -> Float[Tensor, "batch particle slot d_model"]:
+        return x.transpose(-2, -3).flatten(-2)
 
     def _causal_mask(self, n_steps: int, device: torch.device) -> Bool[Tensor, "time time"]:
         """Row t is true at the slots that the query of slot t sees."""

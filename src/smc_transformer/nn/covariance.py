@@ -1,8 +1,8 @@
 """Covariances S of the Gaussian noises, kept as a factor S^(1/2) with S = S^(1/2) S^(1/2)^T.
 
 Three structures, one class each: isotropic (a number), diagonal (a vector) and full (a lower triangle).
-A covariance is learned either by gradient, through the factor, or by EM, through `update_`. One that is exactly
-zero means "no noise here": it has no density, and neither way of learning moves it.
+A covariance is learned either by gradient, through the factor, or by EM, through `update_`. One that is exactly zero
+means "no noise here": it has no density, and neither way of learning moves it.
 """
 
 import math
@@ -21,7 +21,7 @@ class Covariance(nn.Module, ABC):
 
     Args:
         size: number of coordinates.
-        variance: initial variance of each coordinate; 0 switches the noise off for good.
+        variance: initial variance of each coordinate; 0 switches the noise off.
         learn_by_gradient: whether the factor asks for gradients.
     """
 
@@ -30,8 +30,9 @@ class Covariance(nn.Module, ABC):
     def __init__(self, size: int, variance: float, *, learn_by_gradient: bool = False):
         super().__init__()
         self.size = size
+        self.learn_by_gradient = learn_by_gradient
         factor = self._factor_of(variance * torch.eye(size), floor=0.0) if variance > 0 else self._zero_factor()
-        self.factor = nn.Parameter(factor, requires_grad=learn_by_gradient and variance > 0)
+        self.factor = nn.Parameter(factor, requires_grad=learn_by_gradient)
 
     @abstractmethod
     def matrix(self) -> Float[Tensor, "size size"]:
@@ -66,6 +67,11 @@ class Covariance(nn.Module, ABC):
         """Whether this noise is switched off."""
         return not bool(self.factor.detach().any())
 
+    @property
+    def by_gradient(self) -> bool:
+        """Whether an optimiser may move the factor."""
+        return self.learn_by_gradient and not self.is_zero
+
     def variances(self) -> Float[Tensor, "size"]:
         """The diagonal of S."""
         return self.matrix().diagonal()
@@ -79,15 +85,15 @@ class Covariance(nn.Module, ABC):
     def assign_(self, matrix: Float[Tensor, "size size"] | float, floor: float = 0.0) -> None:
         """Set S to a matrix, or to a variance times the identity, projected to the structure.
 
-        Zero switches the noise off for good.
+        Zero switches the noise off: learning leaves it at zero.
         """
         if not isinstance(matrix, Tensor):
             matrix = matrix * torch.eye(self.size, dtype=self.factor.dtype, device=self.factor.device)
-        if matrix.any():
-            self.factor.copy_(self._factor_of(matrix.to(self.factor), floor))
-        else:
-            self.factor.zero_()
-            self.factor.requires_grad_(False)
+        if matrix.shape != (self.size, self.size):
+            raise ValueError(f"the covariance must be {self.size} x {self.size}, got {tuple(matrix.shape)}")
+        if not matrix.isfinite().all() or (matrix.diagonal() < 0).any():
+            raise ValueError("the covariance must be finite, with variances of at least 0")
+        self.factor.copy_(self._factor_of(matrix.to(self.factor), floor) if matrix.any() else self._zero_factor())
 
     @torch.no_grad()
     def update_(self, second_moment: Float[Tensor, "size size"], step_size: float) -> None:
@@ -164,7 +170,7 @@ class FullCovariance(Covariance):
     def _factor_of(self, matrix: Float[Tensor, "size size"], floor: float) -> Tensor:
         # In float64: a float32 Cholesky may fail on eigenvalues near the floor.
         eigenvalues, vectors = torch.linalg.eigh((matrix.double() + matrix.double().T) / 2)
-        positive = max(floor, 1e-14 * float(eigenvalues[-1]))  # Cholesky takes no zero eigenvalue
+        positive = max(floor, 1e-14 * float(eigenvalues[-1]), 1e-100)  # Cholesky takes no zero eigenvalue
         floored = (vectors * eigenvalues.clamp(min=positive)) @ vectors.T
         return torch.linalg.cholesky(floored).to(matrix.dtype)
 

@@ -29,19 +29,30 @@ def select(
     resample: Resampler,
     *,
     ess_threshold: float,
+    informed: Bool[Tensor, "batch"] | None = None,
     generator: Generator | None = None,
 ) -> Selection:
     """Resample each sequence whose effective sample size is below `ess_threshold` times the particles.
 
     A threshold of 1 resamples at every step (the paper), 0 never. Resampled particles carry equal weights,
     the others keep theirs and are their own parents.
+
+    Args:
+        log_weights: normalised log-weights.
+        resample: the resampling scheme.
+        ess_threshold: share of the particles below which a sequence is resampled.
+        informed: which sequences have seen an observation since they were resampled last; the others are left
+            alone, as resampling equal weights only loses particles. None: all.
+        generator: source of randomness.
     """
     n_particles = log_weights.shape[-1]
-    always = ess_threshold >= 1.0
-    resampled = (effective_sample_size(log_weights) < ess_threshold * n_particles) | always
+    resampled = (effective_sample_size(log_weights) < ess_threshold * n_particles) | (ess_threshold >= 1.0)
+    if informed is not None:
+        resampled = resampled & informed
+    themselves = torch.arange(n_particles, device=log_weights.device).expand_as(log_weights)
+    if not resampled.any():
+        return Selection(themselves, log_weights, resampled)
     ancestors = resample(log_weights, n_particles, generator)
-    if not always:
-        themselves = torch.arange(n_particles, device=log_weights.device).expand_as(ancestors)
-        ancestors = torch.where(resampled.unsqueeze(-1), ancestors, themselves)
+    ancestors = torch.where(resampled.unsqueeze(-1), ancestors, themselves)
     carried = torch.where(resampled.unsqueeze(-1), uniform_log_weights(log_weights), log_weights)
     return Selection(ancestors, carried, resampled)

@@ -1,37 +1,10 @@
-"""From observations to embeddings: e_s = W X_s + b, plus, if asked for, an encoding of the position s."""
+"""Encodings of the position in a sequence, added to embeddings."""
 
 import math
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-
-
-class LinearEncoder(nn.Module):
-    """A linear map of each observation, with an optional position encoding.
-
-    Args:
-        n_inputs: features of an observation.
-        d_model: features of an embedding.
-        position_encoding: None (the paper), "sinusoidal" or "learned".
-        max_positions: length of the table of learned positions.
-    """
-
-    def __init__(self, n_inputs: int, d_model: int, position_encoding: str | None = None, max_positions: int = 512):
-        super().__init__()
-        self.projection = nn.Linear(n_inputs, d_model)
-        self.position: SinusoidalPosition | LearnedPosition | None = None
-        if position_encoding == "sinusoidal":
-            self.position = SinusoidalPosition(d_model)
-        elif position_encoding == "learned":
-            self.position = LearnedPosition(d_model, max_positions)
-
-    def forward(self, x: Float[Tensor, "*batch time n_inputs"], start: int = 0) -> Float[Tensor, "*batch time d_model"]:
-        """Embed observations whose first one is at position `start` of its sequence."""
-        embedding: Tensor = self.projection(x)
-        if self.position is not None:
-            embedding = embedding + self.position(start, x.shape[-2]).to(embedding)
-        return embedding
 
 
 class SinusoidalPosition(nn.Module):
@@ -66,3 +39,10 @@ class LearnedPosition(nn.Module):
                 'raise max_positions or use position_encoding="sinusoidal"'
             )
         return self.table[start : start + length]
+
+
+def make_position(name: str | None, d_model: int, max_positions: int) -> SinusoidalPosition | LearnedPosition | None:
+    """The encoding of that name."""
+    if name == "sinusoidal":
+        return SinusoidalPosition(d_model)
+    return LearnedPosition(d_model, max_positions) if name == "learned" else None

@@ -1,0 +1,105 @@
+"""What an observation law is: a family of distributions of the targets, and how its own parameters are learned.
+
+The read-out gives every particle a vector of raw parameters; the law makes them into a distribution of X_t
+(`Components`, one for each particle). A new law is one new file with those two classes.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from smc_transformer.predictive import Components, Mixture
+
+
+class ObservationLaw(nn.Module, ABC):
+    """A family of laws of the targets.
+
+    Attributes:
+        n_targets: number of predicted coordinates.
+        n_parameters: raw parameters of one distribution: outputs that the read-out must have.
+        can_shift: whether `predict_change` makes sense for this law.
+    """
+
+    can_shift = True
+
+    def __init__(self, n_targets: int, n_parameters: int):
+        super().__init__()
+        self.n_targets = n_targets
+        self.n_parameters = n_parameters
+
+    @abstractmethod
+    def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> Components:
+        """The distributions that raw parameters stand for."""
+
+    def initial_parameters(self) -> Float[Tensor, "n_parameters"]:
+        """Where the raw parameters should start; added to the read-out's bias."""
+        return torch.zeros(self.n_parameters)
+
+    def shift(
+        self, parameters: Float[Tensor, "*batch n_parameters"], last_targets: Float[Tensor, "*#batch n_targets"]
+    ) -> Float[Tensor, "*batch n_parameters"]:
+        """The parameters of the law moved by the last targets (`predict_change`); the first ones are locations."""
+        location = parameters[..., : self.n_targets] + last_targets
+        return torch.cat((location, parameters[..., self.n_targets :]), dim=-1)
+
+    def n_features(self, n_inputs: int) -> int:
+        """Features that the encoder sees of an observation with `n_inputs` coordinates."""
+        return n_inputs
+
+    def features(self, x: Float[Tensor, "*batch n_inputs"]) -> Float[Tensor, "*batch n_features"]:
+        """What the encoder sees of an observation."""
+        return x
+
+    def check(self, x: Float[Tensor, "batch time n_inputs"], name: str = "x") -> None:
+        """Raise a ValueError when targets have values that this law cannot have; NaN is missing, and allowed."""
+        del x, name
+
+    def mixture(
+        self,
+        log_weights: Float[Tensor, "batch particle time"],
+        parameters: Float[Tensor, "batch particle time n_parameters"],
+    ) -> Mixture:
+        """The predictive law of weighted particles."""
+        return Mixture(log_weights, parameters, self.components)
+
+    def statistics(
+        self,
+        targets: Float[Tensor, "batch #line time n_targets"],
+        parameters: Float[Tensor, "batch line time n_parameters"],
+        weights: Float[Tensor, "batch line"],
+    ) -> Any:
+        """What the EM step needs of a batch; None for a law that is learned by gradient alone."""
+        del targets, parameters, weights
+        return None
+
+    def em_step_(self, statistics: Any, step_size: float) -> None:
+        """Move what EM learns towards the statistics of a batch."""
+        del statistics, step_size
+
+
+def weighted_second_moment(
+    residuals: Float[Tensor, "batch line time feature"], weights: Float[Tensor, "batch line"]
+) -> Float[Tensor, "feature feature"]:
+    """Mean of r r^T over lines (by weight), steps and batch."""
+    batch, _, n_steps, n_features = residuals.shape
+    weighted = residuals * weights[:, :, None, None]
+    return weighted.reshape(-1, n_features).T @ residuals.reshape(-1, n_features) / (batch * n_steps)
+
+
+def each_alone(
+    log_prob: Float[Tensor, "*batch n_targets"], observed: Bool[Tensor, "*#batch n_targets"] | None
+) -> Float[Tensor, "*batch"]:
+    """Joint log density of independent coordinates, of the observed ones where a mask is given."""
+    return (log_prob if observed is None else torch.where(observed, log_prob, 0.0)).sum(dim=-1)
+
+
+def fill(
+    x: Float[Tensor, "*#batch n_targets"],
+    observed: Bool[Tensor, "*#batch n_targets"],
+    drawn: Float[Tensor, "*batch n_targets"],
+) -> Float[Tensor, "*batch n_targets"]:
+    """Observed values where there are any, drawn ones elsewhere."""
+    return torch.where(observed, x, drawn)

@@ -1,0 +1,189 @@
+"""Gaussian observations, X_t ~ N(mean, S_obs), with S_obs learned by EM."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Generator, Tensor
+
+from smc_transformer.laws.base import ObservationLaw, fill, weighted_second_moment
+from smc_transformer.laws.masked import condition, masked_root, solve_rows
+from smc_transformer.nn.covariance import COVARIANCES
+from smc_transformer.predictive import Components, Mixture
+
+PAIRS_AT_ONCE = 4_000_000
+"""How many pairs of components the CRPS handles at a time, to bound its memory."""
+
+
+class GaussianComponents(Components):
+    """Gaussians N(mean, D R D): scales D of their own, and a matrix R = root root^T in common.
+
+    Args:
+        mean: their means.
+        root: lower triangular root of R.
+        scale: the diagonal of D; None: the identity.
+    """
+
+    def __init__(
+        self,
+        mean: Float[Tensor, "*batch target"],
+        root: Float[Tensor, "target target"],
+        scale: Float[Tensor, "*batch target"] | None = None,
+    ):
+        self._mean = mean
+        self.root = root
+        self.scale = torch.ones_like(mean[..., :1]) if scale is None else scale
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch target"]:
+        return self._mean
+
+    @property
+    def variance(self) -> Float[Tensor, "*batch target"]:
+        return (self.deviation.square()).expand_as(self._mean)
+
+    @property
+    def deviation(self) -> Float[Tensor, "*#batch target"]:
+        """Standard deviation of each target."""
+        return self.scale * self.root.square().sum(dim=-1).sqrt()
+
+    def log_prob(
+        self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
+    ) -> Float[Tensor, "*batch"]:
+        residual = (x - self._mean) / self.scale
+        log_scale = self.scale.log().expand_as(residual)
+        if observed is None:
+            rows = residual.reshape(-1, residual.shape[-1])
+            # Not solve_rows: one matrix for all rows is much faster than one for each.
+            whitened = torch.linalg.solve_triangular(self.root.T, rows, upper=True, left=False).view_as(residual)
+            log_determinant = self.root.diagonal().abs().log().sum() + log_scale.sum(dim=-1)
+            n_observed: Tensor | int = residual.shape[-1]
+        else:
+            root = masked_root(self.root @ self.root.T, observed)
+            whitened = solve_rows(root, torch.where(observed, residual, 0.0))
+            log_determinant = root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+            log_determinant = log_determinant + torch.where(observed, log_scale, 0.0).sum(dim=-1)
+            n_observed = observed.sum(dim=-1)
+        return -0.5 * whitened.square().sum(dim=-1) - log_determinant - 0.5 * n_observed * math.log(2 * math.pi)
+
+    def cdf(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
+        # Not torch.special.ndtr: in float32 that has no relative accuracy in the lower tail.
+        return 0.5 * torch.special.erfc((self._mean - x) / (self.deviation * math.sqrt(2)))
+
+    def mean_absolute_error(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
+        return mean_absolute(x - self._mean, self.deviation)
+
+    def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:
+        noise = torch.randn(self._mean.shape, generator=generator, dtype=self._mean.dtype, device=self._mean.device)
+        return self._mean + self.scale * (noise @ self.root.T)
+
+    def complete(
+        self,
+        x: Float[Tensor, "*#batch target"],
+        observed: Bool[Tensor, "*#batch target"],
+        generator: Generator | None = None,
+    ) -> Float[Tensor, "*batch target"]:
+        drawn = self.sample(generator)
+        if not observed.any():
+            return drawn
+        covariance = self.root @ self.root.T
+        standard = (drawn - self._mean) / self.scale
+        residual = torch.where(observed, (x - drawn) / self.scale, 0.0)
+        moved = condition(standard, residual, masked_root(covariance, observed), covariance)
+        return fill(x, observed, self._mean + self.scale * moved)
+
+
+class GaussianMixture(Mixture):
+    """A mixture of Gaussians, with its CRPS in closed form.
+
+    Args:
+        log_weights: normalised log-weights of the components.
+        means: means of the components.
+        root: lower triangular root L of the covariance L L^T of the targets in every component.
+
+    Example:
+        >>> import torch
+        >>> two_bumps = GaussianMixture(
+        ...     log_weights=torch.tensor([0.5, 0.5]).log().view(1, 2, 1),
+        ...     means=torch.tensor([-1.0, 1.0]).view(1, 2, 1, 1),
+        ...     root=torch.tensor([[0.5]]),
+        ... )
+        >>> two_bumps.variance.item()
+        1.25
+        >>> [round(end.item(), 3) for end in two_bumps.interval(0.9)]
+        [-1.641, 1.641]
+    """
+
+    components: GaussianComponents
+
+    def __init__(
+        self,
+        log_weights: Float[Tensor, "batch particle time"],
+        means: Float[Tensor, "batch particle time target"],
+        root: Float[Tensor, "target target"],
+    ):
+        super().__init__(log_weights, means, lambda mean: GaussianComponents(mean, root))
+
+    def _half_mean_difference(self) -> Float[Tensor, "batch time target"]:
+        return half_mean_difference(self.weights, self.components)
+
+
+def half_mean_difference(
+    weights: Float[Tensor, "batch particle time 1"], components: GaussianComponents
+) -> Float[Tensor, "batch time target"]:
+    """E|X - X'| / 2 over all pairs of Gaussian components, in closed form (Grimit et al., 2006)."""
+    batch, n_particles, n_steps, n_targets = components.mean.shape
+
+    def rows(values: Tensor) -> Tensor:
+        return values.expand_as(components.mean).permute(0, 2, 3, 1).reshape(-1, n_particles)
+
+    at_once = max(1, PAIRS_AT_ONCE // n_particles**2)
+    differences = []
+    chunks = (rows(values).split(at_once) for values in (weights, components.mean, components.variance))
+    for weight, mean, variance in zip(*chunks, strict=True):
+        deviation = (variance.unsqueeze(2) + variance.unsqueeze(1)).sqrt()
+        pairs = mean_absolute(mean.unsqueeze(2) - mean.unsqueeze(1), deviation)
+        differences.append((weight.unsqueeze(1) @ pairs @ weight.unsqueeze(2)).view(-1))
+    return 0.5 * torch.cat(differences).view(batch, n_steps, n_targets)
+
+
+def mean_absolute(mean: Tensor, deviation: Tensor) -> Tensor:
+    """E|Y| for Y ~ N(mean, deviation^2)."""
+    standard = mean / deviation
+    density = torch.exp(-0.5 * standard.square()) / math.sqrt(2 * math.pi)
+    return 2 * deviation * density + mean * torch.special.erf(standard / math.sqrt(2))
+
+
+class GaussianLaw(ObservationLaw):
+    """X_t ~ N(mean, S_obs), with S_obs learned by EM (the paper).
+
+    Args:
+        n_targets: number of predicted coordinates.
+        covariance: structure of S_obs.
+        variance: its initial variance.
+    """
+
+    def __init__(self, n_targets: int, covariance: str = "full", variance: float = 0.5):
+        super().__init__(n_targets, n_parameters=n_targets)
+        self.covariance = COVARIANCES[covariance](n_targets, variance)
+
+    def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> GaussianComponents:
+        return GaussianComponents(parameters, self.covariance.root())
+
+    def mixture(
+        self,
+        log_weights: Float[Tensor, "batch particle time"],
+        parameters: Float[Tensor, "batch particle time n_parameters"],
+    ) -> GaussianMixture:
+        return GaussianMixture(log_weights, parameters, self.covariance.root().detach())
+
+    def statistics(
+        self,
+        targets: Float[Tensor, "batch #line time n_targets"],
+        parameters: Float[Tensor, "batch line time n_parameters"],
+        weights: Float[Tensor, "batch line"],
+    ) -> Float[Tensor, "n_targets n_targets"]:
+        return weighted_second_moment(targets - parameters, weights)
+
+    def em_step_(self, statistics: Float[Tensor, "n_targets n_targets"], step_size: float) -> None:
+        self.covariance.update_(statistics, step_size)

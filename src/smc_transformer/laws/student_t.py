@@ -1,0 +1,165 @@
+"""Student-t observations: heavy tails, with state-dependent scales and a correlation between the targets.
+
+X_t = mean + D R^(1/2) eps / sqrt(g) with g ~ Gamma(nu/2, nu/2) shared by the targets of a step: a multivariate t. An
+outlier gets a small g, so it moves the correlation and the particles' weights less than under a Gaussian.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from smc_transformer.laws.base import fill, weighted_second_moment
+from smc_transformer.laws.masked import condition, masked_root, solve_rows
+from smc_transformer.laws.scaled import ScaledLaw, ScaleStatistics
+from smc_transformer.predictive import Components
+
+LEAST_DEGREES = 2.1
+"""Degrees of freedom stay above this, so that variances exist."""
+
+
+class StudentTComponents(Components):
+    """Multivariate t laws.
+
+    Args:
+        location: their centres.
+        scale: scale of each target.
+        root: lower triangular root of the common correlation R.
+        degrees: degrees of freedom, a number.
+    """
+
+    def __init__(
+        self,
+        location: Float[Tensor, "*batch target"],
+        scale: Float[Tensor, "*batch target"],
+        root: Float[Tensor, "target target"],
+        degrees: Float[Tensor, ""],
+    ):
+        self.location = location
+        self.scale = scale
+        self.root = root
+        self.degrees = degrees
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch target"]:
+        return self.location
+
+    @property
+    def variance(self) -> Float[Tensor, "*batch target"]:
+        return self.scale.square() * self.degrees / (self.degrees - 2)
+
+    def squared_norm(
+        self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
+    ) -> tuple[Float[Tensor, "*batch"], Tensor]:
+        """The squared length of the standardised residual, and the log-determinant that belongs to it."""
+        residual = (x - self.location) / self.scale
+        if observed is None:
+            rows = residual.reshape(-1, residual.shape[-1])
+            whitened = torch.linalg.solve_triangular(self.root.T, rows, upper=True, left=False).view_as(residual)
+            log_determinant = self.root.diagonal().log().sum() + self.scale.log().sum(dim=-1)
+        else:
+            root = masked_root(self.root @ self.root.T, observed)
+            whitened = solve_rows(root, torch.where(observed, residual, 0.0))
+            log_determinant = root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+            log_determinant = log_determinant + torch.where(observed, self.scale.log(), 0.0).sum(dim=-1)
+        return whitened.square().sum(dim=-1), log_determinant
+
+    def log_prob(
+        self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
+    ) -> Float[Tensor, "*batch"]:
+        squared_norm, log_determinant = self.squared_norm(x, observed)
+        nu = self.degrees
+        size = torch.as_tensor(x.shape[-1]) if observed is None else observed.sum(dim=-1)
+        size = size.to(squared_norm)
+        constant = torch.lgamma((nu + size) / 2) - torch.lgamma(nu / 2) - 0.5 * size * torch.log(math.pi * nu)
+        return constant - log_determinant - 0.5 * (nu + size) * torch.log1p(squared_norm / nu)
+
+    def cdf(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
+        from scipy.special import stdtr
+
+        standard = ((x - self.location) / self.scale).detach()
+        return torch.as_tensor(stdtr(float(self.degrees), standard.double().cpu().numpy())).to(standard)
+
+    def mean_absolute_error(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
+        # E|T - a| = a (2 F(a) - 1) + 2 (nu + a^2) / (nu - 1) f(a) for a standard t.
+        nu, a = self.degrees, (x - self.location) / self.scale
+        log_density = (
+            torch.lgamma((nu + 1) / 2)
+            - torch.lgamma(nu / 2)
+            - 0.5 * torch.log(math.pi * nu)
+            - 0.5 * (nu + 1) * torch.log1p(a.square() / nu)
+        )
+        return self.scale * (a * (2 * self.cdf(x) - 1) + 2 * (nu + a.square()) / (nu - 1) * log_density.exp())
+
+    def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:
+        precision = self._precision(self.degrees / 2, self.degrees / 2, generator)
+        return self.location + self.scale * self._gaussian(generator) / precision.sqrt()
+
+    def complete(
+        self,
+        x: Float[Tensor, "*#batch target"],
+        observed: Bool[Tensor, "*#batch target"],
+        generator: Generator | None = None,
+    ) -> Float[Tensor, "*batch target"]:
+        if not observed.any():
+            return self.sample(generator)
+        # What is observed tells about the precision g that all targets share: g | X_o is a Gamma again.
+        squared_norm, _ = self.squared_norm(x, observed)
+        shape = (self.degrees + observed.sum(dim=-1)) / 2
+        precision = self._precision(shape, (self.degrees + squared_norm) / 2, generator)
+        # Given g, the targets are Gaussian with covariance D R D / g.
+        standard = self._gaussian(generator)
+        values = (x - self.location) / self.scale * precision.sqrt()
+        residual = torch.where(observed, values - standard, 0.0)
+        correlation = self.root @ self.root.T
+        moved = condition(standard, residual, masked_root(correlation, observed), correlation)
+        return fill(x, observed, self.location + self.scale * moved / precision.sqrt())
+
+    def _gaussian(self, generator: Generator | None) -> Tensor:
+        shape, like = self.location.shape, self.location
+        return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device) @ self.root.T
+
+    def _precision(self, shape: Tensor, rate: Tensor, generator: Generator | None) -> Tensor:
+        """Draws of Gamma(shape, rate), one for each row of targets."""
+        rows = self.location.shape[:-1]
+        # torch.distributions.Gamma draws with this function too, but takes no generator.
+        draws = torch._standard_gamma(shape.to(self.location).expand(rows).contiguous(), generator=generator)
+        return (draws / rate).clamp(min=torch.finfo(self.location.dtype).tiny).unsqueeze(-1)
+
+
+class StudentTLaw(ScaledLaw):
+    """Locations, scales and the degrees of freedom by gradient, the correlation by EM.
+
+    Args:
+        n_targets: number of predicted coordinates.
+        variance: initial square of the scales.
+        degrees: initial degrees of freedom.
+    """
+
+    def __init__(self, n_targets: int, variance: float = 0.5, degrees: float = 8.0):
+        super().__init__(n_targets, variance)
+        self.raw_degrees = nn.Parameter(torch.tensor(degrees - LEAST_DEGREES).expm1().log())
+
+    @property
+    def degrees(self) -> Float[Tensor, ""]:
+        """Degrees of freedom nu."""
+        return LEAST_DEGREES + F.softplus(self.raw_degrees)
+
+    def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> StudentTComponents:
+        location, scale = self.location_and_scale(parameters)
+        return StudentTComponents(location, scale, self.root(), self.degrees)
+
+    def statistics(
+        self,
+        targets: Float[Tensor, "batch #line time n_targets"],
+        parameters: Float[Tensor, "batch line time n_parameters"],
+        weights: Float[Tensor, "batch line"],
+    ) -> ScaleStatistics:
+        # E[g | X] weights each residual: the M-step of a t law is that of a Gaussian with these precisions.
+        components = self.components(parameters)
+        squared_norm, _ = components.squared_norm(targets)
+        precision = (components.degrees + self.n_targets) / (components.degrees + squared_norm)
+        residuals = (targets - components.location) / components.scale * precision.sqrt().unsqueeze(-1)
+        return ScaleStatistics(weighted_second_moment(residuals, weights), *self.range_of_scales(parameters))

@@ -1,0 +1,70 @@
+"""What an encoder is: a causal map from inputs to embeddings, over whole sequences or one step at a time.
+
+The stochastic attention sits on top of any causal encoder. Where inputs are observed, the encoder runs once for a
+sequence, over all steps at once. Where inputs were drawn (missing values, forecasts), every particle has its own
+inputs, and the encoder goes on step by step, one row for each particle, with a state that particles inherit.
+"""
+
+from abc import ABC, abstractmethod
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+State: TypeAlias = tuple[Tensor, ...]
+"""What an encoder remembers of the past: tensors whose first axis is the row."""
+
+
+class CausalEncoder(nn.Module, ABC):
+    """Maps (row, time, feature) to (row, time, d_model); embedding t depends on inputs 0, ..., t only.
+
+    `step` must continue what `encode` began: encoding a sequence whole or in pieces gives the same embeddings.
+    """
+
+    @abstractmethod
+    def start(self, x: Float[Tensor, "row ..."]) -> State:
+        """The state before anything was seen, for as many rows as x has, and of its type."""
+
+    @abstractmethod
+    def encode(self, x: Float[Tensor, "row time feature"]) -> tuple[Float[Tensor, "row time d_model"], State]:
+        """The embeddings of sequences from their beginning, and the state after them."""
+
+    @abstractmethod
+    def step(
+        self, x: Float[Tensor, "row feature"], state: State, position: int
+    ) -> tuple[Float[Tensor, "row d_model"], State]:
+        """The embedding of the input at `position`, given the state after all earlier ones."""
+
+    def forward(self, x: Float[Tensor, "row time feature"]) -> Float[Tensor, "row time d_model"]:
+        """The embeddings alone."""
+        return self.encode(x)[0]
+
+
+class WholePastEncoder(CausalEncoder):
+    """Any causal module that knows whole sequences only: a step reads the whole past again.
+
+    Exact for every causal module, at a cost per step that grows with the past. A module with `encode` and `step` of
+    its own (a subclass of `CausalEncoder`) is used as it is.
+    """
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def start(self, x: Float[Tensor, "row ..."]) -> State:
+        return (x.new_empty(len(x), 0, x.shape[-1]),)
+
+    def encode(self, x: Float[Tensor, "row time feature"]) -> tuple[Float[Tensor, "row time d_model"], State]:
+        return self.module(x), (x,)
+
+    def step(
+        self, x: Float[Tensor, "row feature"], state: State, position: int
+    ) -> tuple[Float[Tensor, "row d_model"], State]:
+        past = torch.cat((state[0], x.unsqueeze(1)), dim=1)
+        return self.module(past)[:, -1], (past,)
+
+
+def as_encoder(module: nn.Module) -> CausalEncoder:
+    """The module itself if it can go step by step, else wrapped so that it can."""
+    return module if isinstance(module, CausalEncoder) else WholePastEncoder(module)

@@ -1,0 +1,167 @@
+"""The state of a particle filter in the middle of its sequences, and the moves of one step: select, mutate, weight.
+
+Whole sequences, gaps and forecasts all go through these moves; a step without an observation simply has no weight.
+Keys and values are written once and never copied: resampling moves an index table, `lines[b, m, s]`, the particle that
+holds slot s of particle m's line, and attention reads through it.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Generator, Tensor
+
+from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.encoders.base import State
+from smc_transformer.smc.genealogy import gather_lines
+from smc_transformer.smc.resampling import RESAMPLERS
+from smc_transformer.smc.selection import Selection, select
+from smc_transformer.smc.weights import reweight, uniform_log_weights
+
+if TYPE_CHECKING:
+    from smc_transformer.model import SMCTransformer
+
+
+class Population:
+    """Weighted particles, what they remember, and the input they saw last.
+
+    Args:
+        model: the model they belong to.
+        last: the input X_t that the next step starts from: shared by all particles, or one for each.
+        n_particles: particles of each sequence.
+        capacity: slots to make room for.
+        encoder_state: the encoder's state before `last`, one row for each sequence, or for each particle.
+    """
+
+    def __init__(
+        self,
+        model: "SMCTransformer",
+        last: Float[Tensor, "batch _ n_inputs"],
+        n_particles: int,
+        capacity: int,
+        encoder_state: State = (),
+    ):
+        self.model = model
+        self.last = last
+        self.encoder_state = encoder_state
+        self.position = 0
+        self.n_slots = 0
+        batch = len(last)
+        self.log_weights = uniform_log_weights(last.new_empty(batch, n_particles))
+        self.informed = torch.zeros(batch, dtype=torch.bool, device=last.device)
+        self.themselves = torch.arange(n_particles, device=last.device).expand(batch, n_particles)
+        self.lines = self.themselves.new_empty(batch, n_particles, capacity)
+        self.lines_are_own = True  # nobody has inherited yet: no need to read through the table
+        self.keys = last.new_empty(batch, n_particles, capacity, model.config.d_model)
+        self.values = torch.empty_like(self.keys)
+
+    @property
+    def n_particles(self) -> int:
+        """Particles of each sequence."""
+        return self.log_weights.shape[1]
+
+    def select(self, generator: Generator | None) -> Selection:
+        """Resample the sequences that are due; their particles inherit lines, inputs and encoder states."""
+        selection = select(
+            self.log_weights,
+            RESAMPLERS[self.model.config.resampling],
+            ess_threshold=self.model.config.ess_threshold,
+            informed=self.informed,
+            generator=generator,
+        )
+        self.log_weights = selection.log_weights
+        self.informed = self.informed & ~selection.resampled
+        self.lines_are_own = self.lines_are_own and not bool(selection.resampled.any())
+        visible = slice(self.model.attention.first_slot(self.n_slots), self.n_slots)
+        index = selection.ancestors.unsqueeze(-1)
+        self.lines[:, :, visible] = self.lines[:, :, visible].gather(
+            1, index.expand(-1, -1, visible.stop - visible.start)
+        )
+        if self.last.shape[1] > 1:
+            self.last = self.last.gather(1, index.expand(-1, -1, self.last.shape[-1]))
+            self.encoder_state = inherit_rows(self.encoder_state, selection.ancestors)
+        return selection
+
+    def embed(self) -> Float[Tensor, "batch _ d_model"]:
+        """The embedding of the last input, one for each sequence or particle."""
+        batch, n_own = self.last.shape[:2]
+        if n_own > 1 and self.encoder_state and len(self.encoder_state[0]) == batch:
+            self.encoder_state = tuple(tensor.repeat_interleave(n_own, dim=0) for tensor in self.encoder_state)
+        features = self.model.observation.features(self.last.flatten(0, 1))
+        embedding, self.encoder_state = self.model.encoder.step(features, self.encoder_state, self.position)
+        return embedding.unflatten(0, (batch, n_own))
+
+    def mutate(
+        self, embedding: Float[Tensor, "batch _ d_model"], noise: Noise
+    ) -> tuple[Float[Tensor, "batch particle d_model"], Float[Tensor, "batch particle n_parameters"]]:
+        """Draw the latents of the next slot; returns the attention vector and the parameters of the law of X_t.
+
+        Args:
+            embedding: e_{t-1}.
+            noise: standard noise of this step, (batch, particle, d_model).
+        """
+        attention, slot = self.model.attention, self.n_slots
+        latents = attention.latents(embedding, noise)
+        self.keys[:, :, slot] = latents.key
+        self.values[:, :, slot] = latents.value
+        self.lines[:, :, slot] = self.themselves
+        window = slice(attention.first_slot(slot), slot + 1)
+        keys, values = self.keys[:, :, window], self.values[:, :, window]
+        if not self.lines_are_own:
+            lines = self.lines[:, :, window]
+            keys, values = gather_lines(keys, lines), gather_lines(values, lines)
+        z = attention.attention_covariance.scale(noise.attention)
+        z = z + attention.attend_one(latents.query, keys, values)
+        self.n_slots += 1
+        self.position += 1
+        return z, self.model.read_out(z, embedding, self.last[..., : self.model.config.n_targets])
+
+    def weigh(
+        self,
+        parameters: Float[Tensor, "batch particle n_parameters"],
+        target: Float[Tensor, "batch n_targets"],
+        observed: Bool[Tensor, "batch n_targets"] | None,
+        on_collapse: str,
+    ) -> Float[Tensor, "batch"]:
+        """Weight by the observed coordinates of X_t (None: all); returns the log-likelihood increments."""
+        mask = None if observed is None else observed.unsqueeze(1)
+        log_density = self.model.observation.components(parameters).log_prob(target.unsqueeze(1), mask)
+        self.log_weights, increments = reweight(
+            self.log_weights, log_density, step=self.position, on_collapse=on_collapse
+        )
+        self.informed = self.informed | (True if observed is None else observed.any(dim=-1))
+        return increments
+
+    def spread(self, n_samples: int, capacity: int, generator: Generator | None) -> "Population":
+        """A new population of equally weighted particles drawn from this one, with lines of their own.
+
+        Only the slots that the next step can see are kept; `capacity` more fit in.
+        """
+        ends = RESAMPLERS[self.model.config.resampling](self.log_weights, n_samples, generator)
+        # Most schemes return sorted indices: shuffled, any few of the new particles are a sample too.
+        order = torch.rand(ends.shape, generator=generator, device=ends.device).argsort(dim=-1)
+        ends = ends.gather(1, order)
+        own = self.last.shape[1] > 1
+        last = self.last.gather(1, ends.unsqueeze(-1).expand(-1, -1, self.last.shape[-1])) if own else self.last
+        state = inherit_rows(self.encoder_state, ends) if own else self.encoder_state
+        first = self.model.attention.first_slot(self.n_slots)
+        n_kept = self.n_slots - first
+        fresh = Population(self.model, last, n_samples, n_kept + capacity, state)
+        fresh.position, fresh.n_slots = self.position, n_kept
+        if n_kept:
+            visible = slice(first, self.n_slots)
+            lines = self.lines[:, :, visible].gather(1, ends.unsqueeze(-1).expand(-1, -1, n_kept))
+            fresh.keys[:, :, :n_kept] = gather_lines(self.keys[:, :, visible], lines)
+            fresh.values[:, :, :n_kept] = gather_lines(self.values[:, :, visible], lines)
+            fresh.lines[:, :, :n_kept] = fresh.themselves.unsqueeze(-1)
+        return fresh
+
+
+def inherit_rows(state: State, ancestors: Tensor) -> State:
+    """Encoder states, one row for each particle, taken from the particles' parents."""
+    batch = len(ancestors)
+    if not state:
+        return state
+    n_parents = len(state[0]) // batch
+    rows = (ancestors + n_parents * torch.arange(batch, device=ancestors.device).unsqueeze(-1)).flatten()
+    return tuple(tensor[rows] for tensor in state)
