@@ -3,6 +3,7 @@
 import torch
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer.nn import Covariance
 
 
 def make_model(seed=0, *, spread_covariances=True, **settings):
@@ -10,7 +11,8 @@ def make_model(seed=0, *, spread_covariances=True, **settings):
     model = SMCTransformer(SMCTransformerConfig(**settings), generator=seed).double()
     if spread_covariances:
         generator = torch.Generator().manual_seed(seed + 1)
-        for covariance in [*model.latent_covariances().values(), model.observation.covariance]:
+        covariances = [part for part in model.modules() if isinstance(part, Covariance)]
+        for covariance in covariances:
             if not covariance.is_zero:
                 covariance.assign_(random_covariance(covariance.matrix().detach(), generator))
     return model
@@ -35,3 +37,34 @@ def sequences(batch, n_steps, n_inputs=1, seed=0, dtype=torch.float64):
 def mean_and_error(samples):
     """Mean over the first axis and its standard error."""
     return samples.mean(dim=0), samples.std(dim=0) / len(samples) ** 0.5
+
+
+def linear_model(structure="full", **settings):
+    """Window 1, linear read-out, two targets among three inputs."""
+    defaults = {"n_inputs": 3, "n_targets": 2, "d_model": 4, "window": 1, "readout": "linear"}
+    defaults["initial_latent_variance"] = 0.15
+    return make_model(covariance=structure, observation_covariance=structure, **{**defaults, **settings})
+
+
+def tiny_model(**settings):
+    """One dimension and a linear read-out: within reach of quadrature. Latent noise is large on purpose."""
+    model = make_model(
+        **{
+            "d_model": 1,
+            "readout": "linear",
+            "initial_latent_variance": 0.5,
+            "initial_observation_variance": 0.5,
+            **settings,
+        }
+    )
+    with torch.no_grad():
+        model.attention.query.weight.fill_(1.2)
+        model.attention.key.weight.fill_(-0.9)
+        model.attention.value.weight.fill_(0.8)
+        model.attention.output.weight.fill_(1.1)
+        model.encoder.projection.weight.fill_(0.7)
+        model.readout.projection.weight.fill_(0.9)
+    return model
+
+
+TINY_SEQUENCE = torch.tensor([0.5, -0.8, 1.3, 0.4], dtype=torch.float64).unsqueeze(-1)

@@ -53,7 +53,10 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"smct {smc_transformer.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--epochs", "0"], ["demo", "--dataset", "model9"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["nonsense"], ["demo", "--epochs", "0"], ["demo", "--dataset", "model9"], ["demo", "--seed", "-1"]],
+)
 def test_wrong_usage_exits_with_two_and_says_why(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)
@@ -77,6 +80,11 @@ def test_demo_without_matplotlib_still_scores(tmp_path, monkeypatch, capsys):
     run_demo(tmp_path, epochs=1, console=Console())
     assert "they need matplotlib" in capsys.readouterr().out
     assert (tmp_path / "scores.json").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_reported_before_the_work(capsys):
+    assert cli.main(["demo", "--out", "/dev/null/demo"]) == 1
+    assert "/dev/null" in capsys.readouterr().err
 
 
 def test_interrupting_is_not_a_traceback(monkeypatch, capsys):

@@ -22,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return 130
+    except OSError as error:
+        sys.stderr.write(f"smct: {error}\n")
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -51,7 +54,7 @@ def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     demo.add_argument("--dataset", choices=("model1", "model2", "model3"), default="model1", help="synthetic series")
     demo.add_argument("--epochs", type=_positive, default=10, help="passes over the training sequences")
     demo.add_argument("--particles", type=_positive, default=10, help="particles in training")
-    demo.add_argument("--seed", type=int, default=0, help="seed of data, weights and training")
+    demo.add_argument("--seed", type=_seed, default=0, help="seed of data, weights and training")
     demo.set_defaults(run=_run_demo)
 
 
@@ -72,12 +75,20 @@ def _run_demo(options: argparse.Namespace) -> int:
 
 
 def _positive(text: str) -> int:
+    return _at_least(1, text)
+
+
+def _seed(text: str) -> int:
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
     return value
 
 

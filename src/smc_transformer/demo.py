@@ -45,6 +45,7 @@ def run_demo(
     Returns:
         The scores by model.
     """
+    out.mkdir(parents=True, exist_ok=True)
     source = SYNTHETIC[dataset]
     split = split_sequences(source.sample(N_SEQUENCES, N_STEPS, generator=seed))
     model = SMCTransformer(SMCTransformerConfig(n_particles=n_particles), generator=seed)
@@ -67,7 +68,6 @@ def run_demo(
     share = float((parts.between / (parts.between + parts.within)).mean())
     console.print(f"share of the predictive variance between particles: {share:.1%}")
 
-    out.mkdir(parents=True, exist_ok=True)
     (out / "scores.json").write_text(json.dumps(scores, indent=2) + "\n")
     _draw(out, model, split.test, result, truth, seed, console)
     return scores

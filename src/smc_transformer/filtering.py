@@ -116,7 +116,7 @@ def particle_filter(
         if mask is None or mask.any():
             log_increments[:, step] = population.weigh(parameters[:, :, step], targets[:, step], mask, on_collapse)
         posterior_log_weights[:, :, step] = population.log_weights
-        population.last = x[:, None, step + 1]
+        following = x[:, None, step + 1]
         if completed is not None:
             drawn = targets[:, None, step].expand(-1, n_particles, -1)
             if mask is not None:
@@ -124,7 +124,8 @@ def particle_filter(
                 drawn = components.complete(targets[:, None, step], mask.unsqueeze(1), generator)
             completed[:, :, step] = drawn
             if step + 1 >= n_shared:
-                population.last = torch.cat((drawn, population.last[..., n_targets:].expand(-1, n_particles, -1)), -1)
+                following = torch.cat((drawn, following[..., n_targets:].expand(-1, n_particles, -1)), dim=-1)
+        population.receive(following)
         if attention is not None:
             attention[:, :, step] = z
 

@@ -75,5 +75,5 @@ def _continue(
         _, parameters = population.mutate(population.embed(), noise.at(0))
         paths[:, :, ahead] = model.observation.components(parameters).sample(generator)
         known = future_inputs[:, None, ahead].expand(-1, population.n_particles, -1)
-        population.last = torch.cat((paths[:, :, ahead], known), dim=-1)
+        population.receive(torch.cat((paths[:, :, ahead], known), dim=-1))
     return paths

@@ -82,14 +82,19 @@ class Population:
             self.encoder_state = inherit_rows(self.encoder_state, selection.ancestors)
         return selection
 
+    def receive(self, last: Float[Tensor, "batch _ n_inputs"]) -> None:
+        """Take the input that the next step starts from: the same for all particles, or one for each."""
+        batch, n_own = last.shape[:2]
+        if n_own > 1 and self.encoder_state and len(self.encoder_state[0]) == batch:
+            # From here on particles differ in what they saw: each needs an encoder state of its own.
+            self.encoder_state = tuple(tensor.repeat_interleave(n_own, dim=0) for tensor in self.encoder_state)
+        self.last = last
+
     def embed(self) -> Float[Tensor, "batch _ d_model"]:
         """The embedding of the last input, one for each sequence or particle."""
-        batch, n_own = self.last.shape[:2]
-        if n_own > 1 and self.encoder_state and len(self.encoder_state[0]) == batch:
-            self.encoder_state = tuple(tensor.repeat_interleave(n_own, dim=0) for tensor in self.encoder_state)
         features = self.model.observation.features(self.last.flatten(0, 1))
         embedding, self.encoder_state = self.model.encoder.step(features, self.encoder_state, self.position)
-        return embedding.unflatten(0, (batch, n_own))
+        return embedding.unflatten(0, self.last.shape[:2])
 
     def mutate(
         self, embedding: Float[Tensor, "batch _ d_model"], noise: Noise

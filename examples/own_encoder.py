@@ -1,0 +1,52 @@
+"""An encoder of one's own below the stochastic attention: exponential averages of the inputs at learned rates.
+
+python examples/own_encoder.py
+"""
+
+import torch
+from rich.console import Console
+from torch import nn
+
+from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer.datasets import SYNTHETIC, split_sequences
+from smc_transformer.learning import Trainer
+from smc_transformer.metrics import one_step_scores
+from smc_transformer.nn.encoders import CausalEncoder
+
+
+class MovingAverages(CausalEncoder):
+    """Exponential averages of the inputs at learned rates."""
+
+    def __init__(self, n_features, d_model):
+        super().__init__()
+        self.projection = nn.Linear(n_features, d_model)
+        self.rate = nn.Parameter(torch.linspace(-3, 3, d_model))
+
+    def start(self, x):
+        return (x.new_zeros(len(x), self.projection.out_features),)
+
+    def step(self, x, state, position):
+        rate = self.rate.sigmoid()
+        average = (1 - rate) * state[0] + rate * self.projection(x)
+        return average, (average,)
+
+    def encode(self, x):
+        state, embeddings = self.start(x), []
+        for t in range(x.shape[1]):
+            embedding, state = self.step(x[:, t], state, t)
+            embeddings.append(embedding)
+        return torch.stack(embeddings, dim=1), state
+
+
+def main() -> None:
+    source = SYNTHETIC["model1"]
+    train, validation, test = split_sequences(source.sample(1000, 24, generator=0))
+    config = SMCTransformerConfig(d_model=16, n_heads=2)
+    model = SMCTransformer(config, generator=1, encoder=MovingAverages(n_features=1, d_model=16))
+    Trainer(model, epochs=5).fit(train, validation)
+    Console().print("model:", one_step_scores(model.filter(test, 100, generator=2).predictive, test[:, 1:]))
+    Console().print("truth:", one_step_scores(source.predictive(test), test[:, 1:]))
+
+
+if __name__ == "__main__":
+    main()
