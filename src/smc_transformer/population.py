@@ -131,11 +131,14 @@ class Population:
         """Weight by the observed coordinates of X_t (None: all); returns the log-likelihood increments."""
         mask = None if observed is None else observed.unsqueeze(1)
         log_density = self.model.observation.components(parameters).log_prob(target.unsqueeze(1), mask)
-        self.log_weights, increments = reweight(
-            self.log_weights, log_density, step=self.position, on_collapse=on_collapse
-        )
-        self.informed = self.informed | (True if observed is None else observed.any(dim=-1))
-        return increments
+        log_weights, increments = reweight(self.log_weights, log_density, step=self.position, on_collapse=on_collapse)
+        if observed is None:
+            self.log_weights, self.informed = log_weights, torch.ones_like(self.informed)
+            return increments
+        seen = observed.any(dim=-1)
+        self.log_weights = torch.where(seen.unsqueeze(-1), log_weights, self.log_weights)
+        self.informed = self.informed | seen
+        return torch.where(seen, increments, 0.0)
 
     def spread(self, n_samples: int, capacity: int, generator: Generator | None) -> "Population":
         """A new population of equally weighted particles drawn from this one, with lines of their own.
