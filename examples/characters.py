@@ -2,7 +2,7 @@
 
     python examples/characters.py [--epochs 20] [--out results.json]
 
-Prints the perplexity on held-out text beside that of the same network without latent noise, and writes a sample.
+Prints the perplexity on held-out text beside that of the same network without latent noise, and writes samples.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import Trainer, negative_log_likelihood, warmup_cosine
 
 TEXT = Path(__file__).parent.parent / "LICENSE"
-LENGTH = 40
+LENGTH = 48
 
 
 def main() -> None:
@@ -59,14 +59,16 @@ def main() -> None:
         history = trainer.fit(train, validation)
         nll = negative_log_likelihood(model, test, n_particles=64, generator=1)
         start = torch.tensor([[letters.index(letter)] for letter in "the license "]).float().unsqueeze(0)
-        path = model.forecast(start, 120, n_samples=1, n_particles=64, generator=2)[0, 0, :, 0]
+        # No further than the windows of the training: positions beyond them were never seen.
+        paths = model.forecast(start, LENGTH - start.shape[1], n_samples=3, n_particles=64, generator=2)[0, :, :, 0]
         results[name] = {
             "perplexity": math.exp(nll),
             "epochs": len(history),
-            "sample": "the license " + "".join(letters[int(number)] for number in path),
+            "samples": ["the license " + "".join(letters[int(number)] for number in path) for path in paths],
         }
         console.print(f"{name}: perplexity {math.exp(nll):.2f} after {len(history)} epochs")
-        console.print(f"  sample: {results[name]['sample']}", markup=False)
+        for sample in results[name]["samples"]:
+            console.print(f"  {sample}", markup=False)
         if options.out:
             options.out.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import SMCTransformer, SMCTransformerConfig, forecasting
+from smc_transformer.learning import Trainer, fit, negative_log_likelihood, training_step
 from smc_transformer.nn import Noise
 from smc_transformer.smc import WeightCollapseError
 
@@ -101,11 +102,27 @@ def test_infinite_values_are_named_with_their_place(method, value):
     assert_rejected(method, x, ValueError, message)
 
 
-def test_missing_values_are_named_with_their_place(method):
+@pytest.mark.parametrize("place", [[1, 0, 0], [1, 0, 1], [2, 4, 1], [0, 5, 1]])
+def test_missing_values_of_the_first_step_or_of_known_inputs_are_named_with_their_place(method, place):
     x = good_sequences()
-    x[1, 0, 0] = math.nan
-    message = "{name} holds nan at [1, 0, 0] (batch, time, feature): missing values are not supported"
+    x[tuple(place)] = math.nan
+    message = f"{{name}} holds nan at {place} (batch, time, feature): only targets may be missing, and not those of"
     assert_rejected(method, x, ValueError, message)
+
+
+@pytest.mark.parametrize("method", ["filter", "forecast"])
+@pytest.mark.parametrize("step", [1, 4, 5])
+def test_missing_targets_after_the_first_step_are_accepted(method, step):
+    x = good_sequences()
+    x[1, step, 0] = math.nan
+    CALLS[method](small_model(), x)
+
+
+def test_replay_of_missing_values_needs_them_completed():
+    x = good_sequences()
+    x[1, 3, 0] = math.nan
+    with pytest.raises(ValueError, match="x has missing values: replay needs the targets as completed by each line"):
+        small_model().replay(x, some_noise())
 
 
 def test_whole_numbers(method):
@@ -251,9 +268,9 @@ def nearly_noiseless_model():
     return model
 
 
-def with_outlier(size):
+def with_outlier(size, sequence=SEQUENCE):
     x = good_sequences(n_inputs=1)
-    x[SEQUENCE, STEP] = size
+    x[sequence, STEP] = size
     return x
 
 
@@ -297,3 +314,86 @@ def test_uniform_on_collapse_leaves_other_sequences_alone():
     result = model.filter(with_outlier(1e18), generator=0, on_collapse="uniform")
     assert torch.equal(result.log_increments[[0, 2]], expected.log_increments[[0, 2]])
     assert torch.equal(result.ancestors[[0, 2]], expected.ancestors[[0, 2]])
+
+
+@pytest.mark.parametrize("sequence", range(3))
+def test_a_forecast_in_chunks_names_the_sequence_among_all(monkeypatch, sequence):
+    monkeypatch.setattr(forecasting, "NUMBERS_AT_ONCE", 1)  # one sequence at a time
+    with pytest.raises(WeightCollapseError, match=rf"x\[{sequence}, {STEP}\]") as caught:
+        nearly_noiseless_model().forecast(with_outlier(1e18, sequence), 2, n_samples=2, generator=0)
+    assert (caught.value.sequence, caught.value.step) == (sequence, STEP)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+@pytest.mark.parametrize("sequence", range(3))
+def test_a_likelihood_in_batches_names_the_sequence_among_all(sequence, batch_size):
+    x = with_outlier(1e18, sequence)
+    with pytest.raises(WeightCollapseError) as caught:
+        negative_log_likelihood(nearly_noiseless_model(), x, batch_size=batch_size, generator=0)
+    assert (caught.value.sequence, caught.value.step) == (sequence, STEP)
+
+
+@pytest.mark.parametrize("sequence", range(3))
+def test_training_names_the_sequence_of_the_training_data_not_of_the_shuffled_batch(sequence):
+    x = with_outlier(1e18, sequence)
+    for seed in range(4):  # several shuffles
+        with pytest.raises(WeightCollapseError) as caught:
+            fit(nearly_noiseless_model(), x, batch_size=2, em_step_size=None, seed=seed, progress=False)
+        assert (caught.value.sequence, caught.value.step) == (sequence, STEP)
+
+
+# --- predictive distributions -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["log_prob", "cdf", "crps", "pit"])
+@pytest.mark.parametrize("shape", [(3, 6, 1), (3, 5, 2), (1, 5, 1), (3, 1, 1), (5, 1), (3, 5), (5, 3, 1)])
+def test_values_of_another_shape_than_the_predictive_law(name, shape):
+    predictive = small_model().filter(good_sequences(), generator=0).predictive
+    message = f"expected values of shape (batch=3, time=5, target=1), got {shape}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        getattr(predictive, name)(torch.zeros(shape))
+
+
+# --- seeds --------------------------------------------------------------------------------------------------
+
+SEEDED = {
+    "filter": lambda model, x, seed: model.filter(x, generator=seed).log_likelihood,
+    "forecast": lambda model, x, seed: model.forecast(x, 1, n_samples=3, generator=seed),
+    "training_step": lambda model, x, seed: training_step(model, x, generator=seed).log_likelihood,
+    "likelihood": lambda model, x, seed: torch.tensor(negative_log_likelihood(model, x, generator=seed)),
+    "sample": lambda model, x, seed: model.filter(x, generator=0).predictive.sample(4, seed),
+}
+
+
+@pytest.mark.parametrize("call", SEEDED.values(), ids=SEEDED)
+def test_a_seed_stands_for_a_generator(call):
+    model, x = small_model(), good_sequences()
+    expected = call(model, x, torch.Generator().manual_seed(11))
+    for seed in (11, np.int64(11), np.int32(11)):
+        assert torch.equal(call(model, x, seed), expected)
+    assert not torch.equal(call(model, x, 12), expected)
+
+
+@pytest.mark.parametrize("call", SEEDED.values(), ids=SEEDED)
+@pytest.mark.parametrize("seed", [1.0, "1", True, np.random.default_rng(0)], ids=["float", "text", "bool", "numpy"])
+def test_what_is_neither_a_generator_nor_a_seed(call, seed):
+    with pytest.raises(TypeError, match=r"expected a torch\.Generator, a seed \(whole number\) or None, got"):
+        call(small_model(), good_sequences(), seed)
+
+
+@pytest.mark.parametrize(
+    ("seed", "error", "message"),
+    [
+        (-1, ValueError, "seed must be at least 0, got -1"),
+        (np.int64(-5), ValueError, "seed must be at least 0, got -5"),
+        (1.5, TypeError, "seed must be a whole number, got 1.5"),
+        (None, TypeError, "seed must be a whole number, got None"),
+    ],
+)
+def test_impossible_seeds_of_a_trainer(seed, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        Trainer(small_model(), seed=seed)
+
+
+def test_a_trainer_takes_a_seed_of_numpy():
+    assert type(Trainer(small_model(), seed=np.int64(3)).seed) is int

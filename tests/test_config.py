@@ -3,14 +3,28 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
+import torch
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
-COUNTS = ("n_inputs", "n_targets", "d_model", "d_ff", "window", "n_particles", "max_positions")
+COUNTS = (
+    "n_inputs",
+    "n_targets",
+    "d_model",
+    "d_ff",
+    "window",
+    "n_heads",
+    "encoder_layers",
+    "n_particles",
+    "max_positions",
+)
 CHOICES = {
+    "encoder": ("linear", "transformer", "lstm", "gru", "convolution"),
+    "observation": ("gaussian", "heteroscedastic", "student_t", "negative_binomial", "categorical"),
     "covariance": ("isotropic", "diagonal", "full"),
     "observation_covariance": ("isotropic", "diagonal", "full"),
     "position_encoding": (None, "sinusoidal", "learned"),
@@ -27,8 +41,13 @@ OTHER_THAN_THE_DEFAULTS = {
     "d_model": 4,
     "d_ff": 5,
     "window": 6,
+    "n_heads": 2,
+    "encoder": "gru",
+    "encoder_layers": 3,
     "n_particles": 7,
     "covariance": "full",
+    "observation": "student_t",
+    "n_classes": None,
     "observation_covariance": "isotropic",
     "predict_change": True,
     "position_encoding": "learned",
@@ -41,6 +60,8 @@ OTHER_THAN_THE_DEFAULTS = {
     "initial_latent_variance": 0.125,
     "initial_observation_variance": 0.75,
 }
+# Classes go with neither several targets nor predicted changes: a case of their own.
+CLASSES = {"n_targets": 1, "predict_change": False, "observation": "categorical", "n_classes": 9}
 
 
 def test_settings_cannot_be_changed():
@@ -55,25 +76,36 @@ def test_settings_must_be_named():
 
 
 def test_unknown_settings_are_rejected():
-    with pytest.raises(TypeError, match="n_heads"):
-        SMCTransformerConfig(n_heads=2)
+    with pytest.raises(TypeError, match="n_layers"):
+        SMCTransformerConfig(n_layers=2)
 
 
 def test_unknown_settings_of_a_dictionary_are_named_and_so_are_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown settings \['depth', 'n_heads'\]; known are .*'d_model'"):
-        SMCTransformerConfig.from_dict({"n_heads": 2, "d_model": 8, "depth": 1})
+    with pytest.raises(ValueError, match=r"unknown settings \['depth', 'n_layers'\]; known are .*'d_model'"):
+        SMCTransformerConfig.from_dict({"n_layers": 2, "d_model": 8, "depth": 1})
 
 
-@pytest.mark.parametrize("settings", [{}, OTHER_THAN_THE_DEFAULTS], ids=["defaults", "others"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, OTHER_THAN_THE_DEFAULTS, {**OTHER_THAN_THE_DEFAULTS, **CLASSES}],
+    ids=["defaults", "others", "classes"],
+)
 def test_settings_survive_json(settings):
     config = SMCTransformerConfig(**settings)
     assert SMCTransformerConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
-def test_the_dictionary_holds_every_setting():
+@pytest.mark.parametrize("special", [{}, CLASSES], ids=["others", "classes"])
+def test_the_dictionary_holds_every_setting(special):
+    settings = {**OTHER_THAN_THE_DEFAULTS, **special}
     names = {field.name for field in dataclasses.fields(SMCTransformerConfig)}
-    assert set(OTHER_THAN_THE_DEFAULTS) == names  # or the round trip above misses some
-    assert SMCTransformerConfig(**OTHER_THAN_THE_DEFAULTS).to_dict() == OTHER_THAN_THE_DEFAULTS
+    assert set(settings) == names  # or the round trip above misses some
+    assert SMCTransformerConfig(**settings).to_dict() == settings
+
+
+def test_the_round_trips_change_every_setting():
+    changed = {**OTHER_THAN_THE_DEFAULTS, "n_classes": CLASSES["n_classes"]}
+    assert not changed.items() & SMCTransformerConfig().to_dict().items()
 
 
 def test_a_dictionary_may_leave_settings_at_their_defaults():
@@ -112,7 +144,8 @@ def test_unknown_choices_are_rejected_and_the_known_ones_listed(name):
 
 @pytest.mark.parametrize(("name", "choice"), [(name, choice) for name in CHOICES for choice in CHOICES[name]])
 def test_every_choice_makes_a_model(name, choice):
-    SMCTransformer(SMCTransformerConfig(d_model=4, d_ff=4, **{name: choice}))
+    n_classes = 3 if choice == "categorical" else None
+    SMCTransformer(SMCTransformerConfig(d_model=4, d_ff=4, n_classes=n_classes, **{name: choice}))
 
 
 @pytest.mark.parametrize("value", [1, "yes", None])
@@ -161,3 +194,76 @@ def test_zero_observation_variance_is_rejected(zero):
 def test_the_score_of_latents_without_variance_is_rejected():
     with pytest.raises(ValueError, match=r'gradient="score" .*initial_latent_variance=0.*gradient="pathwise"'):
         SMCTransformerConfig(gradient="score", initial_latent_variance=0.0)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8])
+@pytest.mark.parametrize("name", COUNTS)
+def test_whole_numbers_of_numpy_become_plain_ones(name, kind):
+    config = SMCTransformerConfig(**{"n_inputs": 2, name: kind(2)})
+    assert type(getattr(config, name)) is int
+    assert json.loads(json.dumps(config.to_dict()))[name] == 2
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_numpy_become_plain_ones(name, kind):
+    config = SMCTransformerConfig(**{name: kind(1)})
+    assert type(getattr(config, name)) is float
+    assert json.loads(json.dumps(config.to_dict()))[name] == 1.0
+
+
+def test_heads_that_do_not_divide_the_size_are_rejected():
+    with pytest.raises(ValueError, match="n_heads must divide d_model=8, got 3"):
+        SMCTransformerConfig(d_model=8, n_heads=3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, 'observation="categorical" needs n_classes'),
+        ({"n_classes": 1}, "n_classes must be at least 2, got 1"),
+        ({"n_classes": 3, "n_inputs": 2, "n_targets": 2}, 'observation="categorical" has one target'),
+        ({"n_classes": 3, "predict_change": True}, "predict_change has no meaning for classes"),
+    ],
+)
+def test_impossible_settings_for_classes_are_rejected(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SMCTransformerConfig(observation="categorical", **settings)
+
+
+def test_a_number_of_classes_that_is_not_whole_is_rejected():
+    with pytest.raises(TypeError, match=r"n_classes must be a whole number, got 3\.0"):
+        SMCTransformerConfig(observation="categorical", n_classes=3.0)
+
+
+def test_a_number_of_classes_without_classes_is_rejected():
+    with pytest.raises(ValueError, match="n_classes goes with observation=\"categorical\" only, got 'gaussian'"):
+        SMCTransformerConfig(n_classes=3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"encoder": encoder} for encoder in CHOICES["encoder"]),
+        *({"observation": law} for law in CHOICES["observation"]),
+    ],
+    ids=lambda settings: next(iter(settings.values())),
+)
+def test_a_seeded_model_leaves_the_global_random_state_alone(settings):
+    if settings.get("observation") == "categorical":
+        settings = {**settings, "n_classes": 3}
+    config = SMCTransformerConfig(d_model=4, d_ff=4, position_encoding="learned", **settings)
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    SMCTransformer(config, generator=7)
+    SMCTransformer(config, generator=torch.Generator().manual_seed(7))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_model_without_a_seed_uses_the_global_random_state():
+    torch.manual_seed(1)
+    first, second = (SMCTransformer(SMCTransformerConfig(d_model=4, d_ff=4)) for _ in range(2))
+    assert not torch.equal(first.attention.query.weight, second.attention.query.weight)
+    torch.manual_seed(1)
+    again = SMCTransformer(SMCTransformerConfig(d_model=4, d_ff=4))
+    assert torch.equal(first.attention.query.weight, again.attention.query.weight)

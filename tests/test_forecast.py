@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from helpers import make_model, mean_and_error, sequences
+from helpers import linear_model, make_model, mean_and_error, sequences, tiny_model
 from oracles import linear_gaussian
 from oracles.importance import weighted_futures
-from test_likelihood import linear_model, tiny_model
 
 from smc_transformer import forecasting
 
@@ -93,7 +92,7 @@ def test_same_seed_same_paths_and_chunks_change_only_the_draws(monkeypatch):
     history = sequences(6, 4).expand(-1, -1, -1)[:1].expand(6, -1, -1)
     whole = model.forecast(history, 3, 3000, generator=0)
     assert torch.equal(whole, model.forecast(history, 3, 3000, generator=0))
-    monkeypatch.setattr(forecasting, "CACHE_NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr(forecasting, "NUMBERS_AT_ONCE", 1)
     chunked = model.forecast(history, 3, 3000, generator=0)
     assert chunked.shape == whole.shape
     # Six repetitions of one sequence: their means differ by chance only, as do those of the two ways.

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from helpers import mean_and_error, sequences
+from helpers import TINY_SEQUENCE, linear_model, mean_and_error, sequences, tiny_model
 from oracles import linear_gaussian, quadrature
-from test_likelihood import STRUCTURES, TINY_SEQUENCE, linear_model, tiny_model
+from test_likelihood import STRUCTURES
 
 from smc_transformer.learning import training_step
 

@@ -6,8 +6,7 @@ import scoringrules
 import torch
 from scipy import integrate, stats
 
-from smc_transformer import predictive
-from smc_transformer.predictive import GaussianMixture
+from smc_transformer.laws import GaussianMixture, gaussian
 from smc_transformer.randomness import as_generator
 
 LIMIT = 4.0
@@ -42,10 +41,16 @@ def at(value, mixture):
     return torch.tensor(value, dtype=mixture.components.mean.dtype).reshape(-1, 1, 1)
 
 
+def covariance_of(mixture):
+    """The covariance of the targets within every component."""
+    root = mixture.components.root
+    return root @ root.T
+
+
 def exact_cdf(mixture, x):
     """The cdf of each target by scipy, in float64."""
     weights = mixture.log_weights.double().exp().unsqueeze(-1).numpy()
-    deviations = mixture.covariance.double().diagonal().sqrt().numpy()
+    deviations = covariance_of(mixture).double().diagonal().sqrt().numpy()
     components = stats.norm.cdf(x.double().unsqueeze(1).numpy(), mixture.components.mean.double().numpy(), deviations)
     return (weights * components).sum(axis=1)
 
@@ -176,7 +181,7 @@ def test_log_prob_is_that_of_a_mixture_of_correlated_gaussians():
                 * stats.multivariate_normal.pdf(
                     x[row, step].numpy(),
                     mixture.components.mean[row, particle, step].numpy(),
-                    mixture.covariance.numpy(),
+                    covariance_of(mixture).numpy(),
                 )
                 for particle in range(5)
             )
@@ -204,7 +209,7 @@ def test_mean_and_variance_agree_with_their_formulas():
     weights = mixture.log_weights.exp().numpy()[..., None]
     means = mixture.components.mean.numpy()
     mean = (weights * means).sum(axis=1)
-    second_moment = (weights * (means**2 + mixture.covariance.diagonal().numpy())).sum(axis=1)
+    second_moment = (weights * (means**2 + covariance_of(mixture).diagonal().numpy())).sum(axis=1)
     np.testing.assert_allclose(mixture.mean, mean, rtol=1e-12)
     np.testing.assert_allclose(mixture.variance, second_moment - mean**2, rtol=1e-10)
 
@@ -216,7 +221,7 @@ def test_variance_parts_are_the_spread_of_the_means_and_the_noise():
     parts = mixture.variance_parts()
     spread = (weights * means**2).sum(axis=1) - (weights * means).sum(axis=1) ** 2
     np.testing.assert_allclose(parts.between, spread, rtol=1e-10)
-    np.testing.assert_allclose(parts.within, np.broadcast_to(mixture.covariance.diagonal(), (2, 3, 2)), rtol=1e-12)
+    np.testing.assert_allclose(parts.within, np.broadcast_to(covariance_of(mixture).diagonal(), (2, 3, 2)), rtol=1e-12)
     torch.testing.assert_close(parts.between + parts.within, mixture.variance)
 
 
@@ -320,12 +325,12 @@ def test_crps_agrees_with_scoringrules(equal):
     mixture = random_mixture(n_particles=6)
     if equal:
         mixture = GaussianMixture(
-            torch.full_like(mixture.log_weights, -math.log(6)), mixture.components.mean, mixture.root
+            torch.full_like(mixture.log_weights, -math.log(6)), mixture.components.mean, mixture.components.root
         )
     x = torch.randn(2, 3, 2, generator=as_generator(1), dtype=torch.float64)
     means = mixture.components.mean.movedim(1, -1).numpy()
     weights = mixture.weights.expand_as(mixture.components.mean).movedim(1, -1).numpy()
-    deviations = np.broadcast_to(mixture.covariance.diagonal().sqrt().numpy()[:, None], means.shape)
+    deviations = np.broadcast_to(covariance_of(mixture).diagonal().sqrt().numpy()[:, None], means.shape)
     expected = scoringrules.crps_mixnorm(x.numpy(), means, deviations, None if equal else weights, backend="numpy")
     np.testing.assert_allclose(mixture.crps(x), expected, rtol=1e-10)
 
@@ -341,7 +346,7 @@ def test_crps_does_not_depend_on_how_its_pairs_are_cut(pairs_at_once, monkeypatc
     mixture = random_mixture()
     x = torch.randn(2, 3, 2, generator=as_generator(1), dtype=torch.float64)
     at_once = mixture.crps(x)
-    monkeypatch.setattr(predictive, "PAIRS_AT_ONCE", pairs_at_once)
+    monkeypatch.setattr(gaussian, "PAIRS_AT_ONCE", pairs_at_once)
     torch.testing.assert_close(mixture.crps(x), at_once, rtol=1e-14, atol=0)
 
 

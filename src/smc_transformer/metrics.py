@@ -27,14 +27,15 @@ class OneStepScores(NamedTuple):
 def one_step_scores(
     predictive: Mixture, observed: Float[Tensor, "batch time target"], level: float = 0.95
 ) -> OneStepScores:
-    """All scores of one-step predictive distributions at the observed values."""
+    """All scores of one-step predictive distributions at the observed values; NaN is missing, and not scored."""
+    seen = ~observed.isnan()
     interval = predictive.interval(level)
     return OneStepScores(
-        mse=float((predictive.mean - observed).square().mean()),
-        picp=float(covered(interval, observed).double().mean()),
-        mpiw=float((interval[1] - interval[0]).mean()),
-        crps=float(predictive.crps(observed).mean()),
-        nll=float(-predictive.log_prob(observed).mean()),
+        mse=float((predictive.mean - observed)[seen].square().mean()),
+        picp=float(covered(interval, observed)[seen].double().mean()),
+        mpiw=float((interval[1] - interval[0])[seen].mean()),
+        crps=float(predictive.crps(observed)[seen].mean()),
+        nll=float(-predictive.log_prob(observed)[seen.any(dim=-1)].mean()),
     )
 
 

@@ -7,6 +7,7 @@ smoothed values are conditionals of that vector. Written in torch, so that autog
 import math
 
 import torch
+
 from oracles import linear_gaussian
 
 

@@ -23,6 +23,17 @@ class Exact(NamedTuple):
     value_square: torch.Tensor
     attention: torch.Tensor
     key_square: torch.Tensor
+    residual_squares: "ResidualSquares"
+
+
+class ResidualSquares(NamedTuple):
+    """Posterior second moments of every noise given X_1, ..., X_T, averaged over the steps: the exact E-step of EM."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    attention: torch.Tensor
+    observation: torch.Tensor
 
 
 def exact(model, x, n_nodes=12):
@@ -87,6 +98,26 @@ def exact(model, x, n_nodes=12):
     value_variance = deviation["value"] ** 2 - deviation["value"] ** 4 * explained
     z = output * (shares @ value.unsqueeze(-1)).squeeze(-1)
     z = z + gain * deviation["attention"] ** 2 * solved.squeeze(-1)
+
+    # Of the Gaussian noises, conditioned on X: N(S A^T C^-1 r, S - S A^T C^-1 A S), with A what carries them to X.
+    precision = torch.linalg.inv(covariance).diagonal(dim1=-2, dim2=-1)
+    observation_variance = number(model.observation.covariance.matrix())
+    attention_variance = deviation["attention"] ** 2
+
+    def averaged(squares):
+        return (posterior * squares).sum(dim=0).mean()
+
+    query_squares = (deviation["query"] * query_noise).square()
+    query_squares = torch.cat((deviation["query"] ** 2 + query_squares[:, :1], query_squares[:, 1:]), dim=-1)  # q(0)
+    attention_squares = (gain * attention_variance * solved.squeeze(-1)).square()
+    observation_squares = (observation_variance * solved.squeeze(-1)).square()
+    residual_squares = ResidualSquares(
+        query=averaged(query_squares),
+        key=averaged((deviation["key"] * grid[:, n_steps - 1 :]).square()),
+        value=averaged((value - value_mean).square() + value_variance),
+        attention=averaged(attention_squares + attention_variance - (gain * attention_variance) ** 2 * precision),
+        observation=averaged(observation_squares + observation_variance - observation_variance**2 * precision),
+    )
     return Exact(
         log_likelihood=log_likelihood,
         query=(posterior * query).sum(dim=0),
@@ -95,4 +126,5 @@ def exact(model, x, n_nodes=12):
         value_square=(posterior * (value.square() + value_variance)).sum(dim=0),
         attention=(posterior * z).sum(dim=0),
         key_square=(posterior * key.square()).sum(dim=0),
+        residual_squares=residual_squares,
     )

@@ -4,6 +4,7 @@ The read-out gives every particle a vector of raw parameters; the law makes them
 (`Components`, one for each particle). A new law is one new file with those two classes.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -63,7 +64,11 @@ class ObservationLaw(nn.Module, ABC):
         parameters: Float[Tensor, "batch particle time n_parameters"],
     ) -> Mixture:
         """The predictive law of weighted particles."""
-        return Mixture(log_weights, parameters, self.components)
+        return Mixture(log_weights, parameters, self.snapshot().components)
+
+    def snapshot(self) -> "ObservationLaw":
+        """The law as it is now, without gradients: what it learns later must not change forecasts made before."""
+        return copy.deepcopy(self).requires_grad_(False)
 
     def statistics(
         self,
@@ -87,13 +92,6 @@ def weighted_second_moment(
     batch, _, n_steps, n_features = residuals.shape
     weighted = residuals * weights[:, :, None, None]
     return weighted.reshape(-1, n_features).T @ residuals.reshape(-1, n_features) / (batch * n_steps)
-
-
-def each_alone(
-    log_prob: Float[Tensor, "*batch n_targets"], observed: Bool[Tensor, "*#batch n_targets"] | None
-) -> Float[Tensor, "*batch"]:
-    """Joint log density of independent coordinates, of the observed ones where a mask is given."""
-    return (log_prob if observed is None else torch.where(observed, log_prob, 0.0)).sum(dim=-1)
 
 
 def fill(

@@ -5,7 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from smc_transformer.laws.base import ObservationLaw, each_alone, fill
+from smc_transformer.laws.base import ObservationLaw, fill
+from smc_transformer.laws.masked import observed_sum
 from smc_transformer.predictive import Components, Mixture
 
 
@@ -47,10 +48,11 @@ class CategoricalComponents(Components):
         known = x if observed is None else torch.where(observed, x, 0.0)
         rows = torch.broadcast_shapes(known.shape[:-1], self.log_probabilities.shape[:-1])
         table = self.log_probabilities.expand(*rows, -1)
-        return each_alone(table.gather(-1, known.long().expand(*rows, 1)), observed)
+        return observed_sum(table.gather(-1, known.long().expand(*rows, 1)), observed)
 
     def cdf(self, x: Float[Tensor, "*#batch 1"]) -> Float[Tensor, "*#batch 1"]:
-        return (self.probabilities * (self._classes <= x)).sum(dim=-1, keepdim=True)
+        below = (self.probabilities * (self._classes <= x)).sum(dim=-1, keepdim=True)
+        return torch.where(x.isnan(), x, below)
 
     def mean_absolute_error(self, x: Float[Tensor, "*#batch 1"]) -> Float[Tensor, "*#batch 1"]:
         return (self.probabilities * (self._classes - x).abs()).sum(dim=-1, keepdim=True)
@@ -82,8 +84,9 @@ class CategoricalMixture(Mixture):
     def crps(self, x: Float[Tensor, "batch time 1"]) -> Float[Tensor, "batch time 1"]:
         """Half the Brier score: the same E d(X, x) - E d(X, X') / 2, with distance 1 between any two classes."""
         probabilities = self.probabilities
-        of_observed = probabilities.gather(-1, x.long())
-        return 0.5 - of_observed + 0.5 * probabilities.square().sum(dim=-1, keepdim=True)
+        of_observed = probabilities.gather(-1, x.nan_to_num(0.0).long())
+        score = 0.5 - of_observed + 0.5 * probabilities.square().sum(dim=-1, keepdim=True)
+        return torch.where(x.isnan(), x, score)
 
 
 class CategoricalLaw(ObservationLaw):
@@ -107,7 +110,7 @@ class CategoricalLaw(ObservationLaw):
         log_weights: Float[Tensor, "batch particle time"],
         parameters: Float[Tensor, "batch particle time n_parameters"],
     ) -> CategoricalMixture:
-        return CategoricalMixture(log_weights, parameters, self.components)
+        return CategoricalMixture(log_weights, parameters, self.snapshot().components)
 
     def n_features(self, n_inputs: int) -> int:
         return self.n_classes + n_inputs - 1

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from smc_transformer.laws.base import ObservationLaw, fill, weighted_second_moment
-from smc_transformer.laws.masked import condition, masked_root, solve_rows
+from smc_transformer.laws.masked import condition, masked_root, observed_sum, squared_norm
 from smc_transformer.nn.covariance import COVARIANCES
 from smc_transformer.predictive import Components, Mixture
 
@@ -51,20 +51,9 @@ class GaussianComponents(Components):
         self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
     ) -> Float[Tensor, "*batch"]:
         residual = (x - self._mean) / self.scale
-        log_scale = self.scale.log().expand_as(residual)
-        if observed is None:
-            rows = residual.reshape(-1, residual.shape[-1])
-            # Not solve_rows: one matrix for all rows is much faster than one for each.
-            whitened = torch.linalg.solve_triangular(self.root.T, rows, upper=True, left=False).view_as(residual)
-            log_determinant = self.root.diagonal().abs().log().sum() + log_scale.sum(dim=-1)
-            n_observed: Tensor | int = residual.shape[-1]
-        else:
-            root = masked_root(self.root @ self.root.T, observed)
-            whitened = solve_rows(root, torch.where(observed, residual, 0.0))
-            log_determinant = root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-            log_determinant = log_determinant + torch.where(observed, log_scale, 0.0).sum(dim=-1)
-            n_observed = observed.sum(dim=-1)
-        return -0.5 * whitened.square().sum(dim=-1) - log_determinant - 0.5 * n_observed * math.log(2 * math.pi)
+        norm, log_determinant = squared_norm(residual, self.root, observed)
+        constants = observed_sum((self.scale.log() + 0.5 * math.log(2 * math.pi)).expand_as(residual), observed)
+        return -0.5 * norm - log_determinant - constants
 
     def cdf(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
         # Not torch.special.ndtr: in float32 that has no relative accuracy in the lower tail.

@@ -35,7 +35,7 @@ class HeteroscedasticLaw(ScaledLaw):
         log_weights: Float[Tensor, "batch particle time"],
         parameters: Float[Tensor, "batch particle time n_parameters"],
     ) -> HeteroscedasticMixture:
-        return HeteroscedasticMixture(log_weights, parameters, self.components)
+        return HeteroscedasticMixture(log_weights, parameters, self.snapshot().components)
 
     def statistics(
         self,

@@ -17,8 +17,32 @@ def masked_root(
     identity = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     # In float64, as a thin covariance in float32 may have rounded to one that has no Cholesky factor.
     masked = torch.where(both, covariance, identity).double()
-    jitter = 1e-9 * covariance.diagonal().mean().double()
-    return torch.linalg.cholesky(masked + jitter * identity.double()).to(covariance.dtype)
+    return torch.linalg.cholesky(masked * (1 + 1e-9 * identity.double())).to(covariance.dtype)
+
+
+def squared_norm(
+    residual: Float[Tensor, "*batch size"],
+    root: Float[Tensor, "size size"],
+    observed: Bool[Tensor, "*#batch size"] | None = None,
+) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*_"]]:
+    """r^T R^-1 r for R = root root^T, and log det R^(1/2), of the observed coordinates (None: all)."""
+    if observed is None:
+        rows = residual.reshape(-1, residual.shape[-1])
+        # Not solve_rows: one matrix for all rows is much faster than one for each.
+        whitened = torch.linalg.solve_triangular(root.T, rows, upper=True, left=False).view_as(residual)
+        log_determinant = root.diagonal().abs().log().sum()
+    else:
+        masked = masked_root(root @ root.T, observed)
+        whitened = solve_rows(masked, torch.where(observed, residual, 0.0))
+        log_determinant = masked.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+    return whitened.square().sum(dim=-1), log_determinant
+
+
+def observed_sum(
+    values: Float[Tensor, "*batch size"], observed: Bool[Tensor, "*#batch size"] | None
+) -> Float[Tensor, "*batch"]:
+    """Sum over the observed coordinates (None: all)."""
+    return (values if observed is None else torch.where(observed, values, 0.0)).sum(dim=-1)
 
 
 def solve_rows(

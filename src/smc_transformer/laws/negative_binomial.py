@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from smc_transformer.laws.base import ObservationLaw, each_alone, fill
+from smc_transformer.laws.base import ObservationLaw, fill
+from smc_transformer.laws.masked import observed_sum
 from smc_transformer.predictive import Components
 
 LARGEST_LOG = 15.0
@@ -37,7 +38,9 @@ class NegativeBinomialComponents(Components):
         self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
     ) -> Float[Tensor, "*batch"]:
         count = x if observed is None else torch.where(observed, x, 0.0)
-        size, product = 1 / self.dispersion, self.dispersion * self._mean
+        # In float64: for small dispersions the size is large, and lgamma(count + size) - lgamma(size) cancels.
+        count, mean, dispersion = count.double(), self._mean.double(), self.dispersion.double()
+        size, product = 1 / dispersion, dispersion * mean
         log_prob = (
             torch.lgamma(count + size)
             - torch.lgamma(size)
@@ -45,7 +48,7 @@ class NegativeBinomialComponents(Components):
             - (count + size) * torch.log1p(product)
             + count * product.log()
         )
-        return each_alone(log_prob, observed)
+        return observed_sum(log_prob.to(self._mean.dtype), observed)
 
     def cdf(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
         from scipy.special import betainc

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from smc_transformer.laws.base import fill, weighted_second_moment
-from smc_transformer.laws.masked import condition, masked_root, solve_rows
+from smc_transformer.laws.masked import condition, masked_root, observed_sum, squared_norm
 from smc_transformer.laws.scaled import ScaledLaw, ScaleStatistics
 from smc_transformer.predictive import Components
 
@@ -52,35 +52,25 @@ class StudentTComponents(Components):
 
     def squared_norm(
         self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
-    ) -> tuple[Float[Tensor, "*batch"], Tensor]:
-        """The squared length of the standardised residual, and the log-determinant that belongs to it."""
-        residual = (x - self.location) / self.scale
-        if observed is None:
-            rows = residual.reshape(-1, residual.shape[-1])
-            whitened = torch.linalg.solve_triangular(self.root.T, rows, upper=True, left=False).view_as(residual)
-            log_determinant = self.root.diagonal().log().sum() + self.scale.log().sum(dim=-1)
-        else:
-            root = masked_root(self.root @ self.root.T, observed)
-            whitened = solve_rows(root, torch.where(observed, residual, 0.0))
-            log_determinant = root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-            log_determinant = log_determinant + torch.where(observed, self.scale.log(), 0.0).sum(dim=-1)
-        return whitened.square().sum(dim=-1), log_determinant
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*_"]]:
+        """The squared length of the standardised residual, and log det R^(1/2)."""
+        return squared_norm((x - self.location) / self.scale, self.root, observed)
 
     def log_prob(
         self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
     ) -> Float[Tensor, "*batch"]:
-        squared_norm, log_determinant = self.squared_norm(x, observed)
+        norm, log_determinant = self.squared_norm(x, observed)
         nu = self.degrees
-        size = torch.as_tensor(x.shape[-1]) if observed is None else observed.sum(dim=-1)
-        size = size.to(squared_norm)
+        size = observed_sum(torch.ones_like(self.location), observed)
         constant = torch.lgamma((nu + size) / 2) - torch.lgamma(nu / 2) - 0.5 * size * torch.log(math.pi * nu)
-        return constant - log_determinant - 0.5 * (nu + size) * torch.log1p(squared_norm / nu)
+        log_determinant = log_determinant + observed_sum(self.scale.log(), observed)
+        return constant - log_determinant - 0.5 * (nu + size) * torch.log1p(norm / nu)
 
     def cdf(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
         from scipy.special import stdtr
 
         standard = ((x - self.location) / self.scale).detach()
-        return torch.as_tensor(stdtr(float(self.degrees), standard.double().cpu().numpy())).to(standard)
+        return torch.as_tensor(stdtr(self.degrees.item(), standard.double().cpu().numpy())).to(standard)
 
     def mean_absolute_error(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
         # E|T - a| = a (2 F(a) - 1) + 2 (nu + a^2) / (nu - 1) f(a) for a standard t.
@@ -106,9 +96,9 @@ class StudentTComponents(Components):
         if not observed.any():
             return self.sample(generator)
         # What is observed tells about the precision g that all targets share: g | X_o is a Gamma again.
-        squared_norm, _ = self.squared_norm(x, observed)
+        norm, _ = self.squared_norm(x, observed)
         shape = (self.degrees + observed.sum(dim=-1)) / 2
-        precision = self._precision(shape, (self.degrees + squared_norm) / 2, generator)
+        precision = self._precision(shape, (self.degrees + norm) / 2, generator)
         # Given g, the targets are Gaussian with covariance D R D / g.
         standard = self._gaussian(generator)
         values = (x - self.location) / self.scale * precision.sqrt()
@@ -159,7 +149,7 @@ class StudentTLaw(ScaledLaw):
     ) -> ScaleStatistics:
         # E[g | X] weights each residual: the M-step of a t law is that of a Gaussian with these precisions.
         components = self.components(parameters)
-        squared_norm, _ = components.squared_norm(targets)
-        precision = (components.degrees + self.n_targets) / (components.degrees + squared_norm)
+        norm, _ = components.squared_norm(targets)
+        precision = (components.degrees + self.n_targets) / (components.degrees + norm)
         residuals = (targets - components.location) / components.scale * precision.sqrt().unsqueeze(-1)
         return ScaleStatistics(weighted_second_moment(residuals, weights), *self.range_of_scales(parameters))

@@ -84,3 +84,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tenso
         parameter, moment = name.split("/")
         state.setdefault(int(parameter), {})[moment] = tensor
     optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
+    # torch casts moments to the type of their parameter; some optimisers keep them in another.
+    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    for number, moments in state.items():
+        optimiser.state[parameters[number]].update(moments)

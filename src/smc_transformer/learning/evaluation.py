@@ -31,6 +31,7 @@ def negative_log_likelihood(
     """
     x = model.check(x, min_time=2)
     n_particles = model.config.n_particles if n_particles is None else check_count(n_particles, "n_particles")
+    batch_size = check_count(batch_size, "batch_size")
     generator = as_generator(generator, x.device)
     total = 0.0
     for first in range(0, len(x), batch_size):

@@ -100,6 +100,7 @@ class Trainer:
                 setattr(self, name, check_count(getattr(self, name), name))
         self.seed = check_count(self.seed, "seed", at_least=0)
         self.learning_rate = check_number(self.learning_rate, "learning_rate", positive=True)
+        self.checkpoint_seconds = check_number(self.checkpoint_seconds, "checkpoint_seconds")
         if self.clip_norm is not None:
             self.clip_norm = check_number(self.clip_norm, "clip_norm", positive=True)
 
@@ -159,6 +160,10 @@ class _Run:
         make_optimiser = trainer.optimiser or (lambda parameters, rate: torch.optim.Adam(parameters, lr=rate))
         self.optimiser = make_optimiser(self.parameters, trainer.learning_rate)
         self.learning_rates = [group["lr"] for group in self.optimiser.param_groups]
+        self.optimiser_options = [
+            str({name: value for name, value in group.items() if name not in ("params", "lr")})
+            for group in self.optimiser.param_groups
+        ]
         self.at = _RunState()
         self.order = (-1, torch.empty(0, dtype=torch.long))  # the epoch, and its shuffle
         self.best_weights: dict[str, Tensor] = {}
@@ -289,6 +294,7 @@ class _Run:
             "training data": _fingerprint(self.train),
             "validation data": None if self.validation is None else _fingerprint(self.validation),
             "optimiser": type(self.optimiser).__name__,
+            "optimiser options": self.optimiser_options,
             **{name: getattr(trainer, name) for name in ("learning_rate", "clip_norm", "batch_size", "seed")},
             **{name: getattr(trainer, name) for name in ("n_particles", "n_lines", "validation_particles")},
         }
@@ -329,4 +335,4 @@ class _Run:
 
 def _fingerprint(x: Tensor) -> str:
     """A short hash of the data, so that a checkpoint is not taken for a run on other data of the same shape."""
-    return f"{tuple(x.shape)} {hashlib.sha256(x.cpu().contiguous().numpy().tobytes()).hexdigest()[:12]}"
+    return f"{tuple(x.shape)} {hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:12]}"

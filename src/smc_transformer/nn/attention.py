@@ -70,6 +70,8 @@ class StochasticSelfAttention(nn.Module):
         learn_by_gradient: bool = True,
     ):
         super().__init__()
+        if d_model % n_heads:
+            raise ValueError(f"n_heads must divide d_model={d_model}, got {n_heads}")
         self.d_model = d_model
         self.window = window
         self.n_heads = n_heads
