@@ -3,6 +3,7 @@
 The differences to the exact law are taken on the same test sequences, which removes most of their sampling noise.
 """
 
+import jaxtyping
 import pytest
 import torch
 
@@ -14,7 +15,16 @@ from smc_transformer.metrics import covered, sample_interval
 EXACT_NLL_MODEL_ONE = 1.0724
 N_TEST, TEST_PARTICLES = 300, 256
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_shape_checks")]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_shape_checks_for_the_module():
+    """Training would take twice as long with them."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 def train(dataset, *, epochs, batch_size=32, trainer=None, **config):

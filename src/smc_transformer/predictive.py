@@ -22,6 +22,10 @@ CRPS_NODES = 401
 """Nodes of the integral of F (1 - F) in the CRPS of a continuous law."""
 
 
+MOST_COUNTS = 2000
+"""Up to this many whole numbers are summed one by one; beyond, nodes among them do."""
+
+
 class Components(ABC):
     """Distributions of the targets, one for each leading index: the components of a mixture.
 
@@ -216,8 +220,8 @@ class Mixture:
         """E|X - X'| / 2 of two independent draws."""
         mean, deviation = self.mean, self.variance.sqrt()
         total = torch.zeros_like(mean)
-        if self.components.discrete:
-            highest = int(self._quantile(1 - 1e-6).max())
+        highest = int(self._quantile(1 - 1e-6).max()) if self.components.discrete else 0
+        if self.components.discrete and highest <= MOST_COUNTS:
             for count in range(highest + 1):
                 below = self.cdf(torch.full_like(mean, count))
                 total += below * (1 - below)

@@ -83,9 +83,9 @@ def test_the_check_of_fresh_coefficients_can_fail():
 def test_predictive_components_are_the_modes():
     x = torch.tensor([[1.0, -2.0, 0.5]]).unsqueeze(-1)
     law = SYNTHETIC["model2"].predictive(x)
-    torch.testing.assert_close(law.component_means[0, :, :, 0], torch.tensor([[0.9, -1.8], [0.54, -1.08]]))
+    torch.testing.assert_close(law.components.mean[0, :, :, 0], torch.tensor([[0.9, -1.8], [0.54, -1.08]]))
     torch.testing.assert_close(law.log_weights.exp()[0], torch.tensor([[0.7, 0.7], [0.3, 0.3]]))
-    torch.testing.assert_close(law.covariance, torch.tensor([[0.3]]))
+    torch.testing.assert_close(law.components.root @ law.components.root.T, torch.tensor([[0.3]]))
 
 
 def test_predictive_has_the_type_of_the_sequences():

@@ -83,6 +83,7 @@ class CategoricalMixture(Mixture):
 
     def crps(self, x: Float[Tensor, "batch time 1"]) -> Float[Tensor, "batch time 1"]:
         """Half the Brier score: the same E d(X, x) - E d(X, X') / 2, with distance 1 between any two classes."""
+        self._check(x)
         probabilities = self.probabilities
         of_observed = probabilities.gather(-1, x.nan_to_num(0.0).long())
         score = 0.5 - of_observed + 0.5 * probabilities.square().sum(dim=-1, keepdim=True)
