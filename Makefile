@@ -22,7 +22,7 @@ demo: setup  ## Train on synthetic data, print the scores, draw the pictures
 	$(BIN)/smct demo --out demo
 
 test: setup  ## Run all tests (slow ones too)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 lint: setup
 	$(BIN)/ruff check .

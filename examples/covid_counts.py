@@ -40,6 +40,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--out", type=Path, help="file for the scores as JSON")
     options = parser.parse_args()
+    if not options.data.exists():
+        parser.error(
+            f"{options.data} not found: give JHU's deaths in US counties as --data, "
+            "or the folder that holds covid_deaths_US.csv as SMC_TRANSFORMER_DATA"
+        )
     torch.set_num_threads(1)
 
     daily = torch.from_numpy(daily_counts(read_covid_deaths(options.data).cumulative)).float().unsqueeze(-1)

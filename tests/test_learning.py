@@ -3,6 +3,8 @@
 The differences to the exact law are taken on the same test sequences, which removes most of their sampling noise.
 """
 
+import functools
+
 import jaxtyping
 import pytest
 import torch
@@ -43,25 +45,23 @@ def excess_nll(dataset, model, test):
     return float((truth - result.log_increments).mean()), result.predictive
 
 
-@pytest.fixture(scope="module")
+@functools.cache
 def model_one():
     return train("model1", n_particles=10, epochs=6)
 
 
-@pytest.mark.xdist_group("model one")
-def test_model_one_is_learned(model_one):
+def test_model_one_is_learned():
     test = SYNTHETIC["model1"].sample(N_TEST, 24, generator=1)
-    excess, predictive = excess_nll("model1", model_one, test)
+    excess, predictive = excess_nll("model1", model_one(), test)
     assert abs(excess) < 0.01  # that is, within 0.01 of 1.0724 nats
     assert SYNTHETIC["model1"].distribution_mse(predictive.sample(1000, _seed(2)), test) == pytest.approx(0.5, abs=0.02)
     exact = -SYNTHETIC["model1"].predictive(test).log_prob(test[:, 1:])
     assert float(exact.mean()) == pytest.approx(EXACT_NLL_MODEL_ONE, abs=4 * float(exact.std()) / exact.numel() ** 0.5)
 
 
-@pytest.mark.xdist_group("model one")
-def test_model_one_is_covered_at_every_horizon_and_its_paths_are_joint(model_one):
+def test_model_one_is_covered_at_every_horizon_and_its_paths_are_joint():
     test = SYNTHETIC["model1"].sample(2000, 24, generator=3)
-    paths = model_one.forecast(test[:, :13], 12, n_samples=400, generator=4)
+    paths = model_one().forecast(test[:, :13], 12, n_samples=400, generator=4)
     inside = covered(sample_interval(paths), test[:, 13:]).double().mean(dim=(0, 2))
     assert ((inside - 0.95).abs() < 0.02).all(), inside
 
