@@ -4,12 +4,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from smc_transformer.checks import check_choice, check_count, check_number
+from smc_transformer.laws.registry import LAWS
 from smc_transformer.nn.covariance import COVARIANCES
+from smc_transformer.nn.encoders.registry import ENCODERS
 from smc_transformer.nn.readout import READOUTS
 from smc_transformer.smc.resampling import RESAMPLERS
 
-ENCODERS = ("linear", "transformer", "lstm", "gru", "convolution")
-OBSERVATIONS = ("gaussian", "heteroscedastic", "student_t", "negative_binomial", "categorical")
 GRADIENTS = ("pathwise", "score")
 NOISE_LEARNING = ("gradient", "em")
 POSITION_ENCODINGS = (None, "sinusoidal", "learned")
@@ -86,8 +86,8 @@ class SMCTransformerConfig:
             )
         if self.d_model % self.n_heads:
             raise ValueError(f"n_heads must divide d_model={self.d_model}, got {self.n_heads}")
-        check_choice(self.encoder, ENCODERS, "encoder")
-        check_choice(self.observation, OBSERVATIONS, "observation")
+        check_choice(self.encoder, tuple(ENCODERS), "encoder")
+        check_choice(self.observation, tuple(LAWS), "observation")
         check_choice(self.covariance, tuple(COVARIANCES), "covariance")
         check_choice(self.observation_covariance, tuple(COVARIANCES), "observation_covariance")
         check_choice(self.resampling, tuple(RESAMPLERS), "resampling")

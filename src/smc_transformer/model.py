@@ -14,15 +14,17 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from smc_transformer.building import initialise_weights, make_encoder, make_law
 from smc_transformer.checks import check_choice, check_count, check_sequences
 from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.filtering import ON_COLLAPSE, FilterResult, particle_filter
 from smc_transformer.forecasting import sample_paths
 from smc_transformer.laws import ObservationLaw
+from smc_transformer.laws.registry import LAWS
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
 from smc_transformer.nn.covariance import Covariance
 from smc_transformer.nn.encoders import CausalEncoder, as_encoder
+from smc_transformer.nn.encoders.registry import ENCODERS
+from smc_transformer.nn.initialisation import initialise_weights
 from smc_transformer.nn.readout import READOUTS
 from smc_transformer.randomness import as_generator
 from smc_transformer.replay import Replay, line_inputs, replay
@@ -59,13 +61,15 @@ class SMCTransformer(nn.Module):
         self.config = config
         generator = as_generator(generator)
         with torch.random.fork_rng(devices=[], enabled=generator is not None):  # torch's own first draws leave no trace
-            self.observation: ObservationLaw = make_law(config) if observation is None else observation
+            self.observation: ObservationLaw = LAWS[config.observation](config) if observation is None else observation
             if self.observation.n_targets != config.n_targets:
                 raise ValueError(
                     f"the observation law must have n_targets={config.n_targets}, got {self.observation.n_targets}"
                 )
             n_features = self.observation.n_features(config.n_inputs)
-            self.encoder: CausalEncoder = make_encoder(config, n_features) if encoder is None else as_encoder(encoder)
+            self.encoder: CausalEncoder = (
+                ENCODERS[config.encoder](config, n_features) if encoder is None else as_encoder(encoder)
+            )
             self.attention = StochasticSelfAttention(
                 config.d_model,
                 config.window,
