@@ -7,17 +7,24 @@ from smc_transformer._version import __version__
 if TYPE_CHECKING:
     from smc_transformer.config import SMCTransformerConfig
     from smc_transformer.filtering import FilterResult
-    from smc_transformer.laws import GaussianMixture
+    from smc_transformer.laws import GaussianMixture, ObservationLaw
+    from smc_transformer.learning import Trainer
     from smc_transformer.model import SMCTransformer
+    from smc_transformer.nn.attention import StochasticSelfAttention
+    from smc_transformer.nn.encoders import CausalEncoder
     from smc_transformer.predictive import Mixture
     from smc_transformer.smc.weights import WeightCollapseError
 
 __all__ = [
+    "CausalEncoder",
     "FilterResult",
     "GaussianMixture",
     "Mixture",
+    "ObservationLaw",
     "SMCTransformer",
     "SMCTransformerConfig",
+    "StochasticSelfAttention",
+    "Trainer",
     "WeightCollapseError",
     "__version__",
 ]
@@ -25,11 +32,15 @@ __all__ = [
 # Where the public names live. They are imported when first used (PEP 562), so that `smct --help` need not wait
 # for torch.
 _HOMES = {
+    "CausalEncoder": "smc_transformer.nn.encoders",
     "FilterResult": "smc_transformer.filtering",
     "GaussianMixture": "smc_transformer.laws",
     "Mixture": "smc_transformer.predictive",
+    "ObservationLaw": "smc_transformer.laws",
     "SMCTransformer": "smc_transformer.model",
     "SMCTransformerConfig": "smc_transformer.config",
+    "StochasticSelfAttention": "smc_transformer.nn.attention",
+    "Trainer": "smc_transformer.learning",
     "WeightCollapseError": "smc_transformer.smc.weights",
 }
 
@@ -40,3 +51,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

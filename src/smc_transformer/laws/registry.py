@@ -1,4 +1,4 @@
-"""Observation laws by name, as `SMCTransformerConfig.observation` says them. A new one is a new file, and a line here."""
+"""Observation laws by name, as in `SMCTransformerConfig.observation`. A new one is a new file, and a line here."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

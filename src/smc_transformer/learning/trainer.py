@@ -62,7 +62,8 @@ class Trainer:
         learning_rate: of the optimiser.
         optimiser: makes the optimiser from parameters and learning rate; Adam unless told.
         schedule: factor on the learning rate, as a function of the step p = 1, 2, ...
-        em_step_size: the EM step eta_p, as a function of the step; None leaves what EM learns alone.
+        em_step_size: the EM step eta_p, as a function of the step; None leaves what EM learns alone. For multimodal
+            data see `power_step_size` and docs/learning.md.
         clip_norm: longest gradient that is followed; None: no limit.
         n_particles: particles of the training filter; None: the model's.
         n_lines: lines replayed for the gradient; None: one for each particle.

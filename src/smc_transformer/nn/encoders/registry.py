@@ -1,4 +1,4 @@
-"""Encoders by name, as `SMCTransformerConfig.encoder` says them. A new one is a new file, and a line here."""
+"""Encoders by name, as in `SMCTransformerConfig.encoder`. A new one is a new file, and a line here."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
