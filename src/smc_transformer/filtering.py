@@ -78,8 +78,12 @@ def particle_filter(
     *,
     on_collapse: str = "error",
     keep_attention: bool = False,
+    noise: Noise | None = None,
 ) -> tuple[FilterResult, Population]:
-    """Run the filter; returns what it found, and the particles as they stand at the end."""
+    """Run the filter; returns what it found, and the particles as they stand at the end.
+
+    `noise` instead of fresh draws makes runs comparable.
+    """
     batch, n_steps = x.shape[0], x.shape[1] - 1
     n_targets = model.config.n_targets
     targets = x[:, 1:, :n_targets]
@@ -90,7 +94,8 @@ def particle_filter(
 
     embedding, encoder_state = model.encoder.encode(model.observation.features(x[:, :n_shared]))
     population = Population(model, x[:, None, 0], n_particles, capacity=n_steps, encoder_state=encoder_state)
-    noise = model.attention.draw_noise(batch, n_particles, n_steps, generator)
+    if noise is None:
+        noise = model.attention.draw_noise(batch, n_particles, n_steps, generator)
 
     def empty(*shape: int) -> Tensor:
         return x.new_empty(batch, n_particles, n_steps, *shape)

@@ -45,7 +45,7 @@ def sample_paths(
             population = _at_the_end_of(model, past, n_particles, on_collapse, generator)
         except WeightCollapseError as error:
             raise WeightCollapseError(first + error.sequence, error.step) from None
-        paths.append(_continue(population.spread(n_samples, horizon, generator), known, generator))
+        paths.append(continue_paths(population.spread(n_samples, horizon, generator)[0], known, generator))
     return torch.cat(paths)
 
 
@@ -63,7 +63,7 @@ def _at_the_end_of(
     return Population(model, history, n_particles, capacity=0, encoder_state=state)
 
 
-def _continue(
+def continue_paths(
     population: Population, future_inputs: Float[Tensor, "batch horizon known"], generator: Generator | None
 ) -> Float[Tensor, "batch sample horizon n_targets"]:
     """Let every particle go its own way."""

@@ -26,8 +26,10 @@ from smc_transformer.nn.encoders import CausalEncoder, as_encoder
 from smc_transformer.nn.encoders.registry import ENCODERS
 from smc_transformer.nn.initialisation import initialise_weights
 from smc_transformer.nn.readout import READOUTS
+from smc_transformer.predictive import Mixture
 from smc_transformer.randomness import as_generator
 from smc_transformer.replay import Replay, line_inputs, replay
+from smc_transformer.streaming import StreamInfo, StreamState
 
 
 class SMCTransformer(nn.Module):
@@ -163,9 +165,48 @@ class SMCTransformer(nn.Module):
             raise ValueError("x has missing values: replay needs the targets as completed by each line")
         return replay(self, line_inputs(self, x, completed), noise)
 
+    def init_state(
+        self, batch: int = 1, n_particles: int | None = None, generator: Generator | int | None = None
+    ) -> StreamState:
+        """The state of streams that have not begun; see `smc_transformer.streaming`.
+
+        Args:
+            batch: number of streams.
+            n_particles: particles of each; None: `config.n_particles`.
+            generator: a generator or seed; None uses torch's default generator.
+        """
+        batch = check_count(batch, "batch")
+        generator = as_generator(generator, self.attention.query.weight.device)
+        return StreamState(self, batch, self._particles(n_particles), generator)
+
+    def observe(
+        self, state: StreamState, x: Float[Tensor, "batch n_inputs"], *, on_collapse: str = "error"
+    ) -> tuple[StreamState, StreamInfo]:
+        """Give streams their next observation.
+
+        Args:
+            state: the state so far; changed in place, and returned.
+            x: one observation for each stream; targets may be missing (NaN) after the first observation.
+            on_collapse: what to do when no particle can explain the observation, as in `filter`.
+
+        Returns:
+            The state, and what the observation meant: log density, PIT, effective sample size.
+        """
+        check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
+        expected = (state.batch, self.config.n_inputs)
+        if isinstance(x, Tensor) and tuple(x.shape) != expected:
+            raise ValueError(f"x must have shape (batch, n_inputs) = {expected}, got {tuple(x.shape)}")
+        before = x if state.n_observed == 0 or not isinstance(x, Tensor) else torch.zeros_like(x)
+        self.check(torch.stack((before, x), dim=1) if isinstance(x, Tensor) else x, min_time=1)
+        return state, state.observe(x, on_collapse=on_collapse)
+
+    def predictive(self, state: StreamState) -> Mixture:
+        """The law of the next observation of each stream, (batch, 1, target)."""
+        return state.predictive()
+
     def forecast(
         self,
-        history: Float[Tensor, "batch past n_inputs"],
+        history: Float[Tensor, "batch past n_inputs"] | StreamState,
         horizon: int,
         n_samples: int = 1000,
         future_inputs: Float[Tensor, "batch horizon known"] | None = None,
@@ -177,7 +218,7 @@ class SMCTransformer(nn.Module):
         """Sample joint paths of the targets after the history.
 
         Args:
-            history: X_0, ..., X_H for each sequence; targets may be missing (NaN) after X_0.
+            history: X_0, ..., X_H for each sequence; targets may be missing (NaN) after X_0. Or the state of streams.
             horizon: number of steps ahead.
             n_samples: number of paths for each sequence.
             future_inputs: the inputs that are not targets at the steps of the horizon (the last is not used);
@@ -190,14 +231,18 @@ class SMCTransformer(nn.Module):
         Returns:
             Paths whose steps and targets belong together: path i is one possible future.
         """
-        history = self.check(history, min_time=1, name="history")
         check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
-        horizon = check_count(horizon, "horizon")
+        horizon, n_samples = check_count(horizon, "horizon"), check_count(n_samples, "n_samples")
+        if isinstance(history, StreamState):
+            known = self._check_future_inputs(future_inputs, history.batch, horizon)
+            own_generator = history.generator if generator is None else as_generator(generator, known.device)
+            return history.sample_paths(known, n_samples, own_generator)
+        history = self.check(history, min_time=1, name="history")
         return sample_paths(
             self,
             history,
-            self._check_future_inputs(future_inputs, history, horizon),
-            n_samples=check_count(n_samples, "n_samples"),
+            self._check_future_inputs(future_inputs, len(history), horizon),
+            n_samples=n_samples,
             n_particles=self._particles(n_particles),
             on_collapse=on_collapse,
             generator=as_generator(generator, history.device),
@@ -223,16 +268,16 @@ class SMCTransformer(nn.Module):
     def _particles(self, n_particles: int | None) -> int:
         return self.config.n_particles if n_particles is None else check_count(n_particles, "n_particles")
 
-    def _check_future_inputs(self, future_inputs: Tensor | None, history: Tensor, horizon: int) -> Tensor:
+    def _check_future_inputs(self, future_inputs: Tensor | None, batch: int, horizon: int) -> Tensor:
         n_known = self.config.n_inputs - self.config.n_targets
+        expected = (batch, horizon, n_known)
         if future_inputs is None:
             if n_known and horizon > 1:
                 raise ValueError(
                     f"{n_known} of the {self.config.n_inputs} inputs are not targets: a forecast of {horizon} "
-                    f"steps needs their values as future_inputs of shape ({len(history)}, {horizon}, {n_known})"
+                    f"steps needs their values as future_inputs of shape {expected}"
                 )
-            return history.new_zeros(len(history), horizon, n_known)
-        expected = (len(history), horizon, n_known)
+            return self.attention.query.weight.new_zeros(expected)
         if isinstance(future_inputs, Tensor) and tuple(future_inputs.shape) != expected:
             raise ValueError(f"future_inputs must have shape {expected}, got {tuple(future_inputs.shape)}")
         return check_sequences(future_inputs, n_known, self.dtype, min_time=1, name="future_inputs")

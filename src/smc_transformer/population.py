@@ -8,7 +8,7 @@ holds slot s of particle m's line, and attention reads through it.
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.nn.attention import Noise
@@ -29,7 +29,8 @@ class Population:
         model: the model they belong to.
         last: the input X_t that the next step starts from: shared by all particles, or one for each.
         n_particles: particles of each sequence.
-        capacity: slots to make room for.
+        capacity: slots to make room for; when they are used up there are more, or, if they are as many as the
+            window, the oldest are used again (a ring).
         encoder_state: the encoder's state before `last`, one row for each sequence, or for each particle.
     """
 
@@ -56,6 +57,11 @@ class Population:
         self.values = torch.empty_like(self.keys)
 
     @property
+    def capacity(self) -> int:
+        """Slots there is room for."""
+        return self.lines.shape[-1]
+
+    @property
     def n_particles(self) -> int:
         """Particles of each sequence."""
         return self.log_weights.shape[1]
@@ -72,11 +78,12 @@ class Population:
         self.log_weights = selection.log_weights
         self.informed = self.informed & ~selection.resampled
         self.lines_are_own = self.lines_are_own and not bool(selection.resampled.any())
-        visible = slice(self.model.attention.first_slot(self.n_slots), self.n_slots)
         index = selection.ancestors.unsqueeze(-1)
-        self.lines[:, :, visible] = self.lines[:, :, visible].gather(
-            1, index.expand(-1, -1, visible.stop - visible.start)
-        )
+        held = slice(self.model.attention.first_slot(self.n_slots), self.n_slots)
+        if self.n_slots > self.capacity:
+            held = slice(0, self.capacity)
+        inherited = self.lines[:, :, held]
+        self.lines[:, :, held] = inherited.gather(1, index.expand(-1, -1, inherited.shape[-1]))
         if self.last.shape[1] > 1:
             self.last = self.last.gather(1, index.expand(-1, -1, self.last.shape[-1]))
             self.encoder_state = inherit_rows(self.encoder_state, selection.ancestors)
@@ -105,12 +112,14 @@ class Population:
             embedding: e_{t-1}.
             noise: standard noise of this step, (batch, particle, d_model).
         """
-        attention, slot = self.model.attention, self.n_slots
+        attention = self.model.attention
+        self._make_room()
+        slot = self.n_slots % self.capacity
         latents = attention.latents(embedding, noise)
         self.keys[:, :, slot] = latents.key
         self.values[:, :, slot] = latents.value
         self.lines[:, :, slot] = self.themselves
-        window = slice(attention.first_slot(slot), slot + 1)
+        window = slice(attention.first_slot(slot), slot + 1) if self.n_slots < self.capacity else slice(None)
         keys, values = self.keys[:, :, window], self.values[:, :, window]
         if not self.lines_are_own:
             lines = self.lines[:, :, window]
@@ -140,10 +149,12 @@ class Population:
         self.informed = self.informed | seen
         return torch.where(seen, increments, 0.0)
 
-    def spread(self, n_samples: int, capacity: int, generator: Generator | None) -> "Population":
+    def spread(
+        self, n_samples: int, capacity: int, generator: Generator | None
+    ) -> tuple["Population", Int[Tensor, "batch sample"]]:
         """A new population of equally weighted particles drawn from this one, with lines of their own.
 
-        Only the slots that the next step can see are kept; `capacity` more fit in.
+        Only the slots that the next step can see are kept; `capacity` more fit in. Also returns who was drawn.
         """
         ends = RESAMPLERS[self.model.config.resampling](self.log_weights, n_samples, generator)
         # Most schemes return sorted indices: shuffled, any few of the new particles are a sample too.
@@ -153,16 +164,23 @@ class Population:
         last = self.last.gather(1, ends.unsqueeze(-1).expand(-1, -1, self.last.shape[-1])) if own else self.last
         state = inherit_rows(self.encoder_state, ends) if own else self.encoder_state
         first = self.model.attention.first_slot(self.n_slots)
-        n_kept = self.n_slots - first
-        fresh = Population(self.model, last, n_samples, n_kept + capacity, state)
-        fresh.position, fresh.n_slots = self.position, n_kept
-        if n_kept:
-            visible = slice(first, self.n_slots)
-            lines = self.lines[:, :, visible].gather(1, ends.unsqueeze(-1).expand(-1, -1, n_kept))
-            fresh.keys[:, :, :n_kept] = gather_lines(self.keys[:, :, visible], lines)
-            fresh.values[:, :, :n_kept] = gather_lines(self.values[:, :, visible], lines)
-            fresh.lines[:, :, :n_kept] = fresh.themselves.unsqueeze(-1)
-        return fresh
+        kept = torch.arange(first, self.n_slots, device=ends.device) % max(1, self.capacity)
+        fresh = Population(self.model, last, n_samples, len(kept) + capacity, state)
+        fresh.position, fresh.n_slots = self.position, len(kept)
+        lines = self.lines[:, :, kept].gather(1, ends.unsqueeze(-1).expand(-1, -1, len(kept)))
+        fresh.keys[:, :, : len(kept)] = gather_lines(self.keys[:, :, kept], lines)
+        fresh.values[:, :, : len(kept)] = gather_lines(self.values[:, :, kept], lines)
+        fresh.lines[:, :, : len(kept)] = fresh.themselves.unsqueeze(-1)
+        return fresh, ends
+
+    def _make_room(self) -> None:
+        """Double the capacity when it is used up; with a window as long as the capacity, slots are used again."""
+        if self.n_slots < self.capacity or self.capacity == self.model.config.window:
+            return
+        more = max(16, self.capacity)
+        for name in ("lines", "keys", "values"):
+            old = getattr(self, name)
+            setattr(self, name, torch.cat((old, old.new_empty(*old.shape[:2], more, *old.shape[3:])), dim=2))
 
 
 def inherit_rows(state: State, ancestors: Tensor) -> State:
