@@ -173,7 +173,7 @@ def test_paths_inherit_the_whole_past_of_their_particle(encoder, n_heads, window
     x[:, missing, :2] = torch.nan
     generator = torch.Generator().manual_seed(4)
     result, population = particle_filter(model, x, N_PARTICLES, generator, keep_attention=True)
-    fresh = population.spread(11, 2, generator)
+    fresh = population.spread(11, 2, generator)[0]
     matches = (fresh.last.unsqueeze(2) == population.last.unsqueeze(1)).all(dim=-1)
     assert (matches.sum(dim=-1) == 1).all()
     lines = trace_lines(result.ancestors, matches.int().argmax(dim=-1))
