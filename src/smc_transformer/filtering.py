@@ -118,19 +118,12 @@ def particle_filter(
             embedding[:, None, step] if shared else population.embed(), noise.at(step)
         )
         mask = observed[:, step] if bool(missing_steps[step]) else None
-        if mask is None or mask.any():
-            log_increments[:, step] = population.weigh(parameters[:, :, step], targets[:, step], mask, on_collapse)
+        log_increments[:, step], drawn = population.absorb(
+            parameters[:, :, step], x[:, step + 1], mask, on_collapse, generator
+        )
         posterior_log_weights[:, :, step] = population.log_weights
-        following = x[:, None, step + 1]
         if completed is not None:
-            drawn = targets[:, None, step].expand(-1, n_particles, -1)
-            if mask is not None:
-                components = model.observation.components(parameters[:, :, step])
-                drawn = components.complete(targets[:, None, step], mask.unsqueeze(1), generator)
             completed[:, :, step] = drawn
-            if step + 1 >= n_shared:
-                following = torch.cat((drawn, following[..., n_targets:].expand(-1, n_particles, -1)), dim=-1)
-        population.receive(following)
         if attention is not None:
             attention[:, :, step] = z
 

@@ -130,6 +130,38 @@ class Population:
         self.position += 1
         return z, self.model.read_out(z, embedding, self.last[..., : self.model.config.n_targets])
 
+    def absorb(
+        self,
+        parameters: Float[Tensor, "batch particle n_parameters"],
+        x: Float[Tensor, "batch n_inputs"],
+        observed: Bool[Tensor, "batch n_targets"] | None,
+        on_collapse: str,
+        generator: Generator | None,
+    ) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch _ n_targets"]]:
+        """Weight by what is observed of X_t, draw what is missing, and take the result as the next input.
+
+        Args:
+            parameters: parameters of the law of X_t, from `mutate`.
+            x: X_t.
+            observed: which targets are observed; None: all.
+            on_collapse: what to do when no particle can explain X_t.
+            generator: source of randomness for what is missing.
+
+        Returns:
+            The log-likelihood increments, and the targets: shared, or as completed by each particle.
+        """
+        n_targets = self.model.config.n_targets
+        targets = x[:, None, :n_targets]
+        increments = x.new_zeros(len(x))
+        if observed is None or observed.any():
+            increments = self.weigh(parameters, x[:, :n_targets], observed, on_collapse)
+        if observed is not None:
+            targets = self.model.observation.components(parameters).complete(targets, observed.unsqueeze(1), generator)
+        n_own = max(targets.shape[1], self.last.shape[1])  # once particles differ, they differ for good
+        known = x[:, None, n_targets:].expand(-1, n_own, -1)
+        self.receive(torch.cat((targets.expand(-1, n_own, -1), known), dim=-1))
+        return increments, targets
+
     def weigh(
         self,
         parameters: Float[Tensor, "batch particle n_parameters"],

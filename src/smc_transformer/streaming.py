@@ -76,7 +76,7 @@ class StreamState:
             nothing = x.new_full((len(x), self.model.config.n_targets), float("nan"))
             info = StreamInfo(x.new_zeros(len(x)), nothing, x.new_full((len(x),), float(self.n_particles)))
         else:
-            info = self._weigh(self.population, self.parameters, x, on_collapse)
+            info = self._judge(self.population, self.parameters, x, on_collapse)
         self.parameters = self._prepare(self.population, noise)
         return info
 
@@ -105,23 +105,15 @@ class StreamState:
         capacity = model.config.window or 16
         return Population(model, x.unsqueeze(1), self.n_particles, capacity, encoder_state)
 
-    def _weigh(
+    def _judge(
         self, population: Population, parameters: Tensor, x: Float[Tensor, "batch n_inputs"], on_collapse: str
     ) -> StreamInfo:
-        model, n_targets = self.model, self.model.config.n_targets
-        target = x[:, :n_targets]
+        target = x[:, : self.model.config.n_targets]
         observed = ~target.isnan()
-        mask = None if observed.all() else observed
         pit = self.predictive().pit(target.unsqueeze(1), self.generator)[:, 0]
-        log_density = population.weigh(parameters, target, mask, on_collapse)
-        following = x.unsqueeze(1)
-        if mask is not None or population.last.shape[1] > 1:
-            drawn = target.unsqueeze(1).expand(-1, self.n_particles, -1)
-            if mask is not None:
-                components = model.observation.components(parameters)
-                drawn = components.complete(target.unsqueeze(1), mask.unsqueeze(1), self.generator)
-            following = torch.cat((drawn, following[..., n_targets:].expand(-1, self.n_particles, -1)), dim=-1)
-        population.receive(following)
+        log_density, _ = population.absorb(
+            parameters, x, None if observed.all() else observed, on_collapse, self.generator
+        )
         return StreamInfo(log_density, pit, effective_sample_size(population.log_weights))
 
     def _prepare(self, population: Population, noise: Noise | None) -> Float[Tensor, "batch particle n_parameters"]:

@@ -1,0 +1,16 @@
+"""The benchmarks run; no test asserts a time."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_benchmarks_run_at_tiny_sizes(tmp_path):
+    out = tmp_path / "results.json"
+    command = [sys.executable, "-m", "benchmarks", "--tiny", "--out", str(out)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    for row in json.loads(out.read_text()):
+        assert set(row) == {"name", "size", "ratio", "target", "met"}
