@@ -135,3 +135,27 @@ def test_misuse_is_named(without_shape_checks):
         model.observe(state, torch.tensor([[0.0, NAN], [0.0, 0.0]]).double())
     with pytest.raises(ValueError, match="needs their values as future_inputs"):
         model.forecast(state, 3)
+
+
+def test_a_forecast_leaves_no_trace_in_the_stream():
+    model, x = make_model(d_model=3), sequences(1, 6)
+
+    def densities(look_ahead):
+        state = model.init_state(1, 5, generator=0)
+        seen = []
+        for t in range(7):
+            state, info = model.observe(state, x[:, t])
+            seen.append(info.log_density.item())
+            if look_ahead:
+                model.forecast(state, 3, n_samples=4)
+        return seen
+
+    assert densities(look_ahead=True) == densities(look_ahead=False)
+
+
+def test_states_stay_with_their_model():
+    one, other = make_model(d_model=3), make_model(d_model=3)
+    state = one.init_state(1, generator=0)
+    for call in (lambda: other.observe(state, torch.zeros(1, 1).double()), lambda: other.forecast(state, 2)):
+        with pytest.raises(ValueError, match="belongs to another model"):
+            call()

@@ -36,7 +36,8 @@ class SMCTransformerConfig:
         n_classes: number of classes of a categorical law.
         observation_covariance: structure of the Gaussian observation noise: "isotropic", "diagonal" or "full".
         predict_change: add the last targets to the read-out, so that the net predicts the change.
-        position_encoding: None (the paper), "sinusoidal" or "learned".
+        position_encoding: None (the paper), "sinusoidal" or "learned"; for the linear and the transformer encoder
+            (the others know the order of their inputs anyway).
         max_positions: length of the table of learned positions.
         resampling: "multinomial" (the paper), "stratified", "systematic" or "residual".
         ess_threshold: resample when the effective sample size falls below this share of the particles.

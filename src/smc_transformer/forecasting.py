@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
 
 NUMBERS_AT_ONCE = 2**26
-"""How many numbers a forecast holds at a time (256 MiB in float32): sequences are done in chunks."""
+"""About how many numbers a forecast holds at a time (256 MiB in float32): sequences are done in chunks."""
 
 
 @torch.no_grad()
@@ -35,8 +35,8 @@ def sample_paths(
 ) -> Float[Tensor, "batch sample horizon n_targets"]:
     """Draw paths of the targets; see `SMCTransformer.forecast`."""
     n_past, horizon = history.shape[1], future_inputs.shape[1]
-    # Noise of four kinds, keys and values of the history, then keys and values of every path.
-    held = 6 * n_particles * n_past + 2 * n_samples * (n_past + horizon)
+    # Noise of four kinds, keys and values of the history; keys and values of every path, and of its encoder.
+    held = 6 * n_particles * n_past + 2 * (1 + model.config.encoder_layers) * n_samples * (n_past + horizon)
     at_once = max(1, NUMBERS_AT_ONCE // (held * model.config.d_model))
     paths = []
     for first in range(0, len(history), at_once):

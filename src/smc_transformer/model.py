@@ -68,6 +68,8 @@ class SMCTransformer(nn.Module):
                 raise ValueError(
                     f"the observation law must have n_targets={config.n_targets}, got {self.observation.n_targets}"
                 )
+            if config.predict_change and not self.observation.can_shift:
+                raise ValueError(f"predict_change has no meaning for {type(self.observation).__name__}")
             n_features = self.observation.n_features(config.n_inputs)
             self.encoder: CausalEncoder = (
                 ENCODERS[config.encoder](config, n_features) if encoder is None else as_encoder(encoder)
@@ -86,6 +88,7 @@ class SMCTransformer(nn.Module):
             initialise_weights(part, generator)
         with torch.no_grad():
             self.readout.projection.bias.add_(self.observation.initial_parameters())
+        self.eval()  # a model is for use until a trainer says otherwise
 
     @property
     def dtype(self) -> torch.dtype:
@@ -192,6 +195,7 @@ class SMCTransformer(nn.Module):
         Returns:
             The state, and what the observation meant: log density, PIT, effective sample size.
         """
+        self._check_state(state)
         check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
         expected = (state.batch, self.config.n_inputs)
         if isinstance(x, Tensor) and tuple(x.shape) != expected:
@@ -202,6 +206,7 @@ class SMCTransformer(nn.Module):
 
     def predictive(self, state: StreamState) -> Mixture:
         """The law of the next observation of each stream, (batch, 1, target)."""
+        self._check_state(state)
         return state.predictive()
 
     def forecast(
@@ -234,9 +239,11 @@ class SMCTransformer(nn.Module):
         check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
         horizon, n_samples = check_count(horizon, "horizon"), check_count(n_samples, "n_samples")
         if isinstance(history, StreamState):
+            self._check_state(history)
+            if n_particles is not None:
+                raise ValueError("the number of particles of a stream is set by init_state")
             known = self._check_future_inputs(future_inputs, history.batch, horizon)
-            own_generator = history.generator if generator is None else as_generator(generator, known.device)
-            return history.sample_paths(known, n_samples, own_generator)
+            return history.sample_paths(known, n_samples, as_generator(generator, known.device))
         history = self.check(history, min_time=1, name="history")
         return sample_paths(
             self,
@@ -264,6 +271,10 @@ class SMCTransformer(nn.Module):
         x = check_sequences(x, config.n_inputs, self.dtype, min_time=min_time, n_targets=config.n_targets, name=name)
         self.observation.check(x, name)
         return x
+
+    def _check_state(self, state: StreamState) -> None:
+        if state.model is not self:
+            raise ValueError("the state belongs to another model: states come from init_state")
 
     def _particles(self, n_particles: int | None) -> int:
         return self.config.n_particles if n_particles is None else check_count(n_particles, "n_particles")

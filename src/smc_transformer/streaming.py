@@ -89,8 +89,13 @@ class StreamState:
     def sample_paths(
         self, future_inputs: Float[Tensor, "batch horizon known"], n_samples: int, generator: Generator | None
     ) -> Float[Tensor, "batch sample horizon n_targets"]:
-        """Joint paths from here; the state stays as it is."""
+        """Joint paths from here; the state stays as it is.
+
+        Without a generator, the paths begin with a copy of the state's, which goes on as if they had not been drawn.
+        """
         population, parameters = self._prepared()
+        if generator is None and self.generator is not None:
+            generator = self.generator.clone_state()
         fresh, ends = population.spread(n_samples, future_inputs.shape[1], generator)
         index = ends.unsqueeze(-1).expand(-1, -1, parameters.shape[-1])
         first = self.model.observation.components(parameters.gather(1, index)).sample(generator)

@@ -219,9 +219,12 @@ def test_em_remembers_the_range_of_the_scales_at_once_and_then_moves_it(name):
     torch.testing.assert_close(law.lowest, seen.lowest)
     torch.testing.assert_close(law.highest, seen.highest)
     wider = seen._replace(lowest=seen.lowest - 1, highest=seen.highest + 2)
-    law.em_step_(wider, 0.25)
-    torch.testing.assert_close(law.lowest, seen.lowest - 0.25)
-    torch.testing.assert_close(law.highest, seen.highest + 0.5)
+    law.em_step_(wider, 0.25)  # a new extreme counts at once ...
+    torch.testing.assert_close(law.lowest, seen.lowest - 1)
+    torch.testing.assert_close(law.highest, seen.highest + 2)
+    law.em_step_(seen, 0.25)  # ... and fades slowly
+    torch.testing.assert_close(law.lowest, seen.lowest - 0.75)
+    torch.testing.assert_close(law.highest, seen.highest + 1.5)
 
 
 @pytest.mark.parametrize("name", SCALED)
@@ -298,3 +301,35 @@ def test_the_law_of_a_particle_can_be_asked_outside_of_no_grad(observation):
     parameters = torch.zeros(3, model.observation.n_parameters)
     components = model.observation.components(parameters)
     assert components.cdf(torch.ones(3, 1)).isfinite().all()  # without a warning
+
+
+def test_one_batch_with_an_outlier_does_not_overwrite_the_correlation():
+    from smc_transformer.laws.heteroscedastic import HeteroscedasticLaw
+    from smc_transformer.laws.scaled import ScaleStatistics
+
+    law = HeteroscedasticLaw(2)
+    law.em_step_(ScaleStatistics(torch.full((2, 2), 1e6), torch.zeros(2), torch.zeros(2)), 0.02)
+    assert 0.015 < law.correlation[0, 1] < 0.025
+
+
+@pytest.mark.parametrize("degrees", [2.2, 8.0, 100.0, 1000.0])
+def test_degrees_of_freedom_start_where_told(degrees):
+    from smc_transformer.laws import StudentTLaw
+
+    assert StudentTLaw(1, degrees=degrees).degrees.item() == pytest.approx(degrees, rel=1e-5)
+
+
+@pytest.mark.parametrize("degrees", [2.0, float("inf"), float("nan")])
+def test_impossible_degrees_of_freedom_are_rejected(degrees):
+    from smc_transformer.laws import StudentTLaw
+
+    with pytest.raises(ValueError, match=r"degrees must be above 2\.1 and finite"):
+        StudentTLaw(1, degrees=degrees)
+
+
+def test_a_law_that_cannot_shift_refuses_predict_change():
+    from smc_transformer import SMCTransformer, SMCTransformerConfig
+    from smc_transformer.laws import CategoricalLaw
+
+    with pytest.raises(ValueError, match="predict_change has no meaning for CategoricalLaw"):
+        SMCTransformer(SMCTransformerConfig(predict_change=True), observation=CategoricalLaw(3))

@@ -262,10 +262,6 @@ class LaplaceComponents(Components):
         standard = (x - self.location) / self.scale
         return 0.5 - 0.5 * standard.sign() * torch.expm1(-standard.abs())
 
-    def mean_absolute_error(self, x):
-        distance = (x - self.location).abs()
-        return distance + self.scale * torch.exp(-distance / self.scale)
-
     def sample(self, generator=None):
         uniform = torch.rand(self.location.shape, generator=generator, dtype=self.location.dtype) - 0.5
         return self.location - self.scale * uniform.sign() * torch.log1p(-2 * uniform.abs())

@@ -430,3 +430,34 @@ def test_score_of_large_counts_from_nodes_is_that_from_all_counts(monkeypatch):
     monkeypatch.setattr(predictive, "MOST_COUNTS", 10)
     # Nodes are a few counts apart, so the steps of the cdf are seen to a fraction of a count in some 40.
     torch.testing.assert_close(mixture.crps(x), exact, rtol=5e-3, atol=0)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 300.0, 3000.0])
+def test_score_is_right_when_one_component_is_much_wider_than_the_others(ratio):
+    from smc_transformer.laws import StudentTLaw
+
+    law = StudentTLaw(1, degrees=3.0).double()
+    parameters = torch.tensor([[0.0, 0.0], [0.0, math.log(ratio)]], dtype=torch.float64).view(1, 2, 1, 2)
+    weights = torch.tensor([0.99, 0.01], dtype=torch.float64)
+    mixture = law.mixture(weights.log().view(1, 2, 1), parameters)
+
+    def below(x):
+        return 0.99 * stats.t.cdf(x, 3) + 0.01 * stats.t.cdf(x / ratio, 3)
+
+    # Symmetric about x = 0: the score is twice the integral of F^2 over the left half, piece by piece.
+    edges = [0, 1, 10, 100, 1e3, 1e4, 1e5, 1e6]
+    exact = 2 * sum(integrate.quad(lambda x: below(-x) ** 2, low, high)[0] for low, high in pairwise(edges))
+    found = mixture.crps(torch.zeros(1, 1, 1, dtype=torch.float64)).item()
+    assert found == pytest.approx(exact, rel=2e-3)
+
+
+def test_score_of_a_count_does_not_depend_on_its_neighbours():
+    from smc_transformer.laws import NegativeBinomialLaw
+
+    law = NegativeBinomialLaw(1)
+    small, large = torch.tensor([0.5, -2.0]), torch.tensor([9.0, 0.0])
+    both = torch.stack((small, large)).double().view(2, 1, 1, 2)
+    log_weights = torch.zeros(2, 1, 1).double()
+    x = torch.tensor([1.0, 5000.0]).double().view(2, 1, 1)
+    alone = law.mixture(log_weights[:1], both[:1]).crps(x[:1])
+    torch.testing.assert_close(law.mixture(log_weights, both).crps(x)[:1], alone)

@@ -356,3 +356,9 @@ def test_first_weights_come_from_the_generator_and_from_nothing_else(encoder, n_
         constant = "norm" in name or "table" in name
         assert torch.equal(value, different) == (constant or encoder in BY_USERS), name
     assert not torch.equal(one.attention.query.weight, other.attention.query.weight)
+
+
+def test_an_encoder_that_returns_something_else_is_named(without_shape_checks):
+    model = SMCTransformer(SMCTransformerConfig(d_model=4), encoder=torch.nn.LSTM(1, 4, batch_first=True))
+    with pytest.raises(ValueError, match=r"must map .* to \(row, time, d_model\), got tuple"):
+        model.filter(torch.zeros(2, 5, 1), generator=0)

@@ -21,7 +21,7 @@ class ObservationLaw(nn.Module, ABC):
     Attributes:
         n_targets: number of predicted coordinates.
         n_parameters: raw parameters of one distribution: outputs that the read-out must have.
-        can_shift: whether `predict_change` makes sense for this law.
+        can_shift: whether `predict_change` makes sense for this law; the model refuses it otherwise.
     """
 
     can_shift = True

@@ -54,9 +54,6 @@ class CategoricalComponents(Components):
         below = (self.probabilities * (self._classes <= x)).sum(dim=-1, keepdim=True)
         return torch.where(x.isnan(), x, below)
 
-    def mean_absolute_error(self, x: Float[Tensor, "*#batch 1"]) -> Float[Tensor, "*#batch 1"]:
-        return (self.probabilities * (self._classes - x).abs()).sum(dim=-1, keepdim=True)
-
     def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch 1"]:
         rows = self.probabilities.reshape(-1, self.probabilities.shape[-1])
         drawn = torch.multinomial(rows, 1, generator=generator)

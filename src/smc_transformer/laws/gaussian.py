@@ -1,5 +1,6 @@
 """Gaussian observations, X_t ~ N(mean, S_obs), with S_obs learned by EM."""
 
+import functools
 import math
 
 import torch
@@ -59,9 +60,6 @@ class GaussianComponents(Components):
         # Not torch.special.ndtr: in float32 that has no relative accuracy in the lower tail.
         return 0.5 * torch.special.erfc((self._mean - x) / (self.deviation * math.sqrt(2)))
 
-    def mean_absolute_error(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
-        return mean_absolute(x - self._mean, self.deviation)
-
     def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:
         noise = torch.randn(self._mean.shape, generator=generator, dtype=self._mean.dtype, device=self._mean.device)
         return self._mean + self.scale * (noise @ self.root.T)
@@ -111,16 +109,28 @@ class GaussianMixture(Mixture):
         means: Float[Tensor, "batch particle time target"],
         root: Float[Tensor, "target target"],
     ):
-        super().__init__(log_weights, means, lambda mean: GaussianComponents(mean, root))
+        super().__init__(log_weights, means, functools.partial(GaussianComponents, root=root))
 
-    def _half_mean_difference(self) -> Float[Tensor, "batch time target"]:
-        return half_mean_difference(self.weights, self.components)
+    def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
+        """CRPS in closed form (Grimit et al., 2006): quadratic in the number of particles."""
+        self._check(x)
+        return gaussian_crps(self.weights, self.components, x)
+
+
+def gaussian_crps(
+    weights: Float[Tensor, "batch particle time 1"],
+    components: GaussianComponents,
+    x: Float[Tensor, "batch time target"],
+) -> Float[Tensor, "batch time target"]:
+    """E|X - x| - E|X - X'| / 2 of a mixture of Gaussians."""
+    error = (weights * mean_absolute(x.unsqueeze(1) - components.mean, components.deviation)).sum(dim=1)
+    return error - half_mean_difference(weights, components)
 
 
 def half_mean_difference(
     weights: Float[Tensor, "batch particle time 1"], components: GaussianComponents
 ) -> Float[Tensor, "batch time target"]:
-    """E|X - X'| / 2 over all pairs of Gaussian components, in closed form (Grimit et al., 2006)."""
+    """E|X - X'| / 2 over all pairs of Gaussian components."""
     batch, n_particles, n_steps, n_targets = components.mean.shape
 
     def rows(values: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smc_transformer.laws.base import weighted_second_moment
-from smc_transformer.laws.gaussian import GaussianComponents, half_mean_difference
+from smc_transformer.laws.gaussian import GaussianComponents, gaussian_crps
 from smc_transformer.laws.scaled import ScaledLaw, ScaleStatistics
 from smc_transformer.predictive import Mixture
 
@@ -14,8 +14,9 @@ class HeteroscedasticMixture(Mixture):
 
     components: GaussianComponents
 
-    def _half_mean_difference(self) -> Float[Tensor, "batch time target"]:
-        return half_mean_difference(self.weights, self.components)
+    def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
+        self._check(x)
+        return gaussian_crps(self.weights, self.components, x)
 
 
 class HeteroscedasticLaw(ScaledLaw):

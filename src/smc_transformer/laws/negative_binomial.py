@@ -59,13 +59,6 @@ class NegativeBinomialComponents(Components):
         below = torch.as_tensor(betainc(*(a.double().cpu().numpy() for a in arguments))).to(self._mean)
         return torch.where(count < 0, 0.0, below)
 
-    def mean_absolute_error(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
-        # E|X - x| = x (2 F(x) - 1) + mu - 2 E[X; X <= x], and X weighted by itself is a negative binomial of size + 1.
-        size_biased = NegativeBinomialComponents(
-            self._mean * (1 + self.dispersion), self.dispersion / (1 + self.dispersion)
-        )
-        return x * (2 * self.cdf(x) - 1) + self._mean * (1 - 2 * size_biased.cdf(x - 1))
-
     def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:
         # A Poisson count whose rate is Gamma distributed with mean mu.
         gamma = torch._standard_gamma((1 / self.dispersion).contiguous(), generator=generator)

@@ -75,10 +75,14 @@ class ScaledLaw(ObservationLaw):
 
     @torch.no_grad()
     def em_step_(self, statistics: ScaleStatistics, step_size: float) -> None:
-        moved = (1 - step_size) * self.correlation + step_size * statistics.correlation
-        self.correlation.copy_(nearest_correlation(moved))
-        for bound, seen in ((self.lowest, statistics.lowest), (self.highest, statistics.highest)):
-            bound.copy_(torch.where(bound.isinf(), seen, (1 - step_size) * bound + step_size * seen))
+        # Scaled to unit diagonal first: otherwise a batch with one outlier would outweigh all others.
+        seen = nearest_correlation(statistics.correlation)
+        self.correlation.copy_(nearest_correlation((1 - step_size) * self.correlation + step_size * seen))
+        # A new extreme counts at once, an old one fades.
+        lowest = torch.where(self.lowest.isinf(), statistics.lowest, self.lowest)
+        highest = torch.where(self.highest.isinf(), statistics.highest, self.highest)
+        self.lowest.copy_(torch.minimum(statistics.lowest, lowest + step_size * (statistics.lowest - lowest)))
+        self.highest.copy_(torch.maximum(statistics.highest, highest + step_size * (statistics.highest - highest)))
 
 
 def nearest_correlation(matrix: Float[Tensor, "size size"]) -> Float[Tensor, "size size"]:

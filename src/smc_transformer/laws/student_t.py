@@ -72,17 +72,6 @@ class StudentTComponents(Components):
         standard = ((x - self.location) / self.scale).detach()
         return torch.as_tensor(stdtr(self.degrees.item(), standard.double().cpu().numpy())).to(standard)
 
-    def mean_absolute_error(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
-        # E|T - a| = a (2 F(a) - 1) + 2 (nu + a^2) / (nu - 1) f(a) for a standard t.
-        nu, a = self.degrees, (x - self.location) / self.scale
-        log_density = (
-            torch.lgamma((nu + 1) / 2)
-            - torch.lgamma(nu / 2)
-            - 0.5 * torch.log(math.pi * nu)
-            - 0.5 * (nu + 1) * torch.log1p(a.square() / nu)
-        )
-        return self.scale * (a * (2 * self.cdf(x) - 1) + 2 * (nu + a.square()) / (nu - 1) * log_density.exp())
-
     def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:
         precision = self._precision(self.degrees / 2, self.degrees / 2, generator)
         return self.location + self.scale * self._gaussian(generator) / precision.sqrt()
@@ -130,7 +119,10 @@ class StudentTLaw(ScaledLaw):
 
     def __init__(self, n_targets: int, variance: float = 0.5, degrees: float = 8.0):
         super().__init__(n_targets, variance)
-        self.raw_degrees = nn.Parameter(torch.tensor(degrees - LEAST_DEGREES).expm1().log())
+        if not LEAST_DEGREES < degrees < math.inf:
+            raise ValueError(f"degrees must be above {LEAST_DEGREES} and finite, got {degrees}")
+        above = torch.tensor(degrees - LEAST_DEGREES)
+        self.raw_degrees = nn.Parameter(above + torch.log(-torch.expm1(-above)))  # the inverse of softplus
 
     @property
     def degrees(self) -> Float[Tensor, ""]:

@@ -56,7 +56,13 @@ class WholePastEncoder(CausalEncoder):
         return (x.new_empty(len(x), 0, x.shape[-1]),)
 
     def encode(self, x: Float[Tensor, "row time feature"]) -> tuple[Float[Tensor, "row time d_model"], State]:
-        return self.module(x), (x,)
+        embedding = self.module(x)
+        if not isinstance(embedding, Tensor) or embedding.shape[:2] != x.shape[:2]:
+            got = tuple(embedding.shape) if isinstance(embedding, Tensor) else type(embedding).__name__
+            raise ValueError(
+                f"an encoder must map (row, time, feature) = {tuple(x.shape)} to (row, time, d_model), got {got}"
+            )
+        return embedding, (x,)
 
     def step(
         self, x: Float[Tensor, "row feature"], state: State, position: int
