@@ -18,6 +18,9 @@ from torch.nn import functional as F
 from smc_transformer.nn.covariance import COVARIANCES
 from smc_transformer.smc.genealogy import gather_lines
 
+MATMUL_FROM_SLOTS = 16
+"""From so many slots on, batched matrix products beat sums of products on a CPU; with several heads they never do."""
+
 
 class Noise(NamedTuple):
     """Standard normal draws eps behind the latents, (batch, particle, time, d_model) or those of one step.
@@ -120,9 +123,14 @@ class StochasticSelfAttention(nn.Module):
         values: Float[Tensor, "batch particle slot d_model"],
     ) -> Float[Tensor, "batch particle d_model"]:
         """The mean of z for one query per particle, over slots that are already cut to the window."""
-        query, keys, values = self._heads(query.unsqueeze(-2)), self._heads(keys), self._heads(values)
-        scores = query @ keys.mT / math.sqrt(query.shape[-1])
-        return self.output(self._together(scores.softmax(dim=-1) @ values).squeeze(-2))
+        root = math.sqrt(self.d_model // self.n_heads)
+        if self.n_heads == 1 and keys.shape[-2] >= MATMUL_FROM_SLOTS:
+            shares = (keys @ query.unsqueeze(-1) / root).softmax(dim=-2)
+            return self.output((shares.mT @ values).squeeze(-2))
+        by_head = (self.n_heads, -1)
+        scores = (keys * query.unsqueeze(-2)).unflatten(-1, by_head).sum(dim=-1) / root
+        shares = scores.softmax(dim=-2).unsqueeze(-1)
+        return self.output((shares * values.unflatten(-1, by_head)).sum(dim=-3).flatten(-2))
 
     def attend_all(self, latents: Latents) -> Float[Tensor, "batch particle time d_model"]:
         """The mean of z at every step at once, each over its own causal window."""
