@@ -41,6 +41,12 @@ print("torch" in sys.modules)
     assert run_python(code).endswith("False")
 
 
+def test_help_reads_as_written(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["demo", "--help"])
+    assert "true 95 % band" in " ".join(capsys.readouterr().out.split())
+
+
 def test_unknown_names_are_not_invented():
     with pytest.raises(AttributeError, match="no attribute 'SMCTransfomer'"):
         smc_transformer.SMCTransfomer  # noqa: B018

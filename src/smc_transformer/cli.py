@@ -44,7 +44,7 @@ def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         help="train on synthetic data whose law is known, print the scores, draw the pictures",
         description=(
             "Trains an SMC Transformer on a synthetic series whose true law is known, prints its scores beside the "
-            "best possible ones, and saves two pictures: a predictive distribution against the true 95 %% band, "
+            "best possible ones, and saves two pictures: a predictive distribution against the true 95 % band, "
             "and the genealogy of the particles."
         ),
         epilog="example: smct demo --dataset model2 --epochs 15 --out demo",

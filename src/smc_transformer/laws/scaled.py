@@ -34,15 +34,14 @@ class ScaledLaw(ObservationLaw):
     Args:
         n_targets: number of predicted coordinates.
         variance: initial square of the scales.
-        n_extra: further raw parameters.
     """
 
     correlation: Tensor
     lowest: Tensor
     highest: Tensor
 
-    def __init__(self, n_targets: int, variance: float = 0.5, n_extra: int = 0):
-        super().__init__(n_targets, n_parameters=2 * n_targets + n_extra)
+    def __init__(self, n_targets: int, variance: float = 0.5):
+        super().__init__(n_targets, n_parameters=2 * n_targets)
         self.initial_log_scale = 0.5 * math.log(variance)
         self.register_buffer("correlation", torch.eye(n_targets))
         self.register_buffer("lowest", torch.full((n_targets,), -math.inf))
