@@ -62,7 +62,8 @@ def test_update_is_the_formula_on_a_case_made_by_hand(structure):
     weights = torch.tensor([[0.25, 0.75]], dtype=torch.float64)
     eps = torch.tensor([[[[2.0, 0.0]], [[0.0, 1.0]]]], dtype=torch.float64)
     noise = Noise(eps, 2 * eps, 3 * eps, 4 * eps)
-    moments = em_statistics(model, residuals, torch.zeros(1, 2, 1, 2).double(), noise, weights.log())
+    means, lines = torch.zeros(1, 2, 1, 2).double(), torch.arange(2).view(1, 2, 1)
+    moments = em_statistics(model, residuals, means, noise, lines, weights.log())
     by_hand = torch.tensor([[0.25 * 1 + 0.75 * 9, 0.25 * 2], [0.25 * 2, 0.25 * 4]], dtype=torch.float64)
     torch.testing.assert_close(moments.observation, by_hand)
 
@@ -158,17 +159,12 @@ def test_posterior_second_moments_differ_from_the_covariances():
 
 def test_noise_that_is_not_gathered_along_lines_is_noticed(monkeypatch):
     """The check itself must be able to fail."""
-    filtered = []
-    honest_filter, honest_statistics = step_module.particle_filter, step_module.em_statistics
+    honest_statistics = step_module.em_statistics
 
-    def remember(*arguments, **options):
-        filtered.append(honest_filter(*arguments, **options))
-        return filtered[-1]
+    def ungathered(model, targets, parameters, noise, lines, log_weights):
+        themselves = torch.arange(lines.shape[1]).view(1, -1, 1).expand_as(lines)
+        return honest_statistics(model, targets, parameters, noise, themselves, log_weights)
 
-    def ungathered(model, targets, parameters, noise, log_weights):
-        return honest_statistics(model, targets, parameters, filtered[-1][0].noise, log_weights)
-
-    monkeypatch.setattr(step_module, "particle_filter", remember)
     monkeypatch.setattr(step_module, "em_statistics", ungathered)
     with pytest.raises(AssertionError, match="statistics off by"):
         assert_statistics_are_posterior_moments(tiny_model(window=2, noise_learning="em"))
@@ -177,8 +173,8 @@ def test_noise_that_is_not_gathered_along_lines_is_noticed(monkeypatch):
 def test_lines_without_their_weights_are_noticed(monkeypatch):
     honest = step_module.em_statistics
 
-    def unweighted(model, targets, parameters, noise, log_weights):
-        return honest(model, targets, parameters, noise, uniform_log_weights(log_weights))
+    def unweighted(model, targets, parameters, noise, lines, log_weights):
+        return honest(model, targets, parameters, noise, lines, uniform_log_weights(log_weights))
 
     monkeypatch.setattr(step_module, "em_statistics", unweighted)
     with pytest.raises(AssertionError, match="statistics off by"):

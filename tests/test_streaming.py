@@ -42,7 +42,7 @@ def test_same_noise_same_numbers_as_the_filter_over_whole_sequences(window, enco
     n_particles = 6
     noise = model.attention.draw_noise(3, n_particles, 20, torch.Generator().manual_seed(1))
     generator = torch.Generator().manual_seed(2)
-    result, _ = particle_filter(model, x, n_particles, generator, noise=noise)
+    result = particle_filter(model, x, n_particles, generator, noise=noise)
     state, infos = stream(model, x, n_particles, noise, seed=2)
     log_density = torch.stack([info.log_density for info in infos[1:]], dim=-1)
     torch.testing.assert_close(log_density, result.log_increments)

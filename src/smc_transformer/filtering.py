@@ -6,12 +6,13 @@ with it as its own input; where coordinates are missing, the others weight, and 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
+from smc_transformer.kernels.filter import can_filter, run_filter
 from smc_transformer.nn.attention import Noise
 from smc_transformer.population import Population
 from smc_transformer.predictive import Mixture
@@ -69,6 +70,19 @@ class FilterResult:
         return unique_ancestors(self.lines)
 
 
+class Trace(NamedTuple):
+    """What the filter writes down at each step; the names and shapes are those of `FilterResult`."""
+
+    ancestors: Int[Tensor, "batch particle time"]
+    resampled: Bool[Tensor, "batch time"]
+    log_increments: Float[Tensor, "batch time"]
+    prior_log_weights: Float[Tensor, "batch particle time"]
+    log_weights: Float[Tensor, "batch particle time"]
+    parameters: Float[Tensor, "batch particle time n_parameters"]
+    attention: Float[Tensor, "batch particle time d_model"] | None
+    completed: Float[Tensor, "batch particle time n_targets"] | None
+
+
 @torch.no_grad()
 def particle_filter(
     model: "SMCTransformer",
@@ -79,62 +93,110 @@ def particle_filter(
     on_collapse: str = "error",
     keep_attention: bool = False,
     noise: Noise | None = None,
-) -> tuple[FilterResult, Population]:
-    """Run the filter; returns what it found, and the particles as they stand at the end.
+) -> FilterResult:
+    """Run the filter; `noise` instead of fresh draws makes runs comparable."""
+    noise = _noise(model, x, n_particles, generator) if noise is None else noise
+    trace, _ = _run(model, x, noise, on_collapse, generator, keep_attention=keep_attention)
+    return FilterResult(
+        log_increments=trace.log_increments,
+        log_weights=trace.log_weights,
+        ancestors=trace.ancestors,
+        resampled=trace.resampled,
+        predictive=model.observation.mixture(trace.prior_log_weights, trace.parameters),
+        noise=noise,
+        attention=trace.attention,
+        completed=trace.completed,
+    )
 
-    `noise` instead of fresh draws makes runs comparable.
-    """
-    batch, n_steps = x.shape[0], x.shape[1] - 1
+
+@torch.no_grad()
+def filter_population(
+    model: "SMCTransformer",
+    x: Float[Tensor, "batch time_plus_1 n_inputs"],
+    n_particles: int,
+    generator: Generator | None = None,
+    *,
+    on_collapse: str = "error",
+    noise: Noise | None = None,
+) -> Population:
+    """Run the filter; returns the particles as they stand at the end, ready to go on."""
+    noise = _noise(model, x, n_particles, generator) if noise is None else noise
+    _, population = _run(model, x, noise, on_collapse, generator, keep_population=True)
+    assert population is not None
+    return population
+
+
+def _noise(model: "SMCTransformer", x: Tensor, n_particles: int, generator: Generator | None) -> Noise:
+    return model.attention.draw_noise(len(x), n_particles, x.shape[1] - 1, generator)
+
+
+def _run(
+    model: "SMCTransformer",
+    x: Float[Tensor, "batch time_plus_1 n_inputs"],
+    noise: Noise,
+    on_collapse: str,
+    generator: Generator | None,
+    *,
+    keep_attention: bool = False,
+    keep_population: bool = False,
+) -> tuple[Trace, Population | None]:
+    batch, n_particles, n_steps, d_model = noise.query.shape
     n_targets = model.config.n_targets
-    targets = x[:, 1:, :n_targets]
-    observed = ~targets.isnan()
+    observed = ~x[:, 1:, :n_targets].isnan()
     missing_steps = (~observed).any(dim=-1).any(dim=0)
     # Inputs are shared by all particles up to the first gap; from there on each particle has its own.
     n_shared = 1 + int(missing_steps.int().argmax()) if missing_steps.any() else n_steps
-
     embedding, encoder_state = model.encoder.encode(model.observation.features(x[:, :n_shared]))
-    population = Population(model, x[:, None, 0], n_particles, capacity=n_steps, encoder_state=encoder_state)
-    if noise is None:
-        noise = model.attention.draw_noise(batch, n_particles, n_steps, generator)
 
     def empty(*shape: int) -> Tensor:
         return x.new_empty(batch, n_particles, n_steps, *shape)
 
-    ancestors = empty().long()
-    resampled = torch.zeros(batch, n_steps, dtype=torch.bool, device=x.device)
-    log_increments = x.new_zeros(batch, n_steps)
-    prior_log_weights, posterior_log_weights = empty(), empty()
-    parameters = empty(model.observation.n_parameters)
-    attention = empty(model.config.d_model) if keep_attention else None
-    completed = empty(n_targets) if missing_steps.any() else None
-
-    for step in range(n_steps):
-        selection = population.select(generator)
-        ancestors[:, :, step], resampled[:, step] = selection.ancestors, selection.resampled
-        prior_log_weights[:, :, step] = population.log_weights
-
-        shared = step < n_shared
-        z, parameters[:, :, step] = population.mutate(
-            embedding[:, None, step] if shared else population.embed(), noise.at(step)
-        )
-        mask = observed[:, step] if bool(missing_steps[step]) else None
-        log_increments[:, step], drawn = population.absorb(
-            parameters[:, :, step], x[:, step + 1], mask, on_collapse, generator
-        )
-        posterior_log_weights[:, :, step] = population.log_weights
-        if completed is not None:
-            completed[:, :, step] = drawn
-        if attention is not None:
-            attention[:, :, step] = z
-
-    result = FilterResult(
-        log_increments=log_increments,
-        log_weights=posterior_log_weights,
-        ancestors=ancestors,
-        resampled=resampled,
-        predictive=model.observation.mixture(prior_log_weights, parameters),
-        noise=noise,
-        attention=attention,
-        completed=completed,
+    trace = Trace(
+        ancestors=empty().long(),
+        resampled=torch.zeros(batch, n_steps, dtype=torch.bool, device=x.device),
+        log_increments=x.new_zeros(batch, n_steps),
+        prior_log_weights=empty(),
+        log_weights=empty(),
+        parameters=empty(model.observation.n_parameters),
+        attention=empty(d_model) if keep_attention else None,
+        completed=empty(n_targets) if missing_steps.any() else None,
     )
-    return result, population
+    fast = can_filter(model, x)
+    population = None
+    if keep_population or not fast:
+        population = Population(model, x[:, None, 0], n_particles, capacity=n_steps, encoder_state=encoder_state)
+    if fast:
+        run_filter(model, x, embedding, noise, trace, population, on_collapse, generator)
+    elif population is not None:
+        _walk(population, x, observed, missing_steps, embedding, noise, trace, on_collapse, generator)
+    return trace, population
+
+
+def _walk(
+    population: Population,
+    x: Float[Tensor, "batch time_plus_1 n_inputs"],
+    observed: Bool[Tensor, "batch time n_targets"],
+    missing_steps: Bool[Tensor, "time"],
+    embedding: Float[Tensor, "batch shared d_model"],
+    noise: Noise,
+    trace: Trace,
+    on_collapse: str,
+    generator: Generator | None,
+) -> None:
+    """Take the particles through all steps, one after the other, and write the trace."""
+    for step, gap in enumerate(missing_steps.tolist()):
+        selection = population.select(generator)
+        trace.ancestors[:, :, step], trace.resampled[:, step] = selection.ancestors, selection.resampled
+        trace.prior_log_weights[:, :, step] = population.log_weights
+
+        shared = step < embedding.shape[1]
+        z, parameters = population.mutate(embedding[:, None, step] if shared else population.embed(), noise.at(step))
+        trace.log_increments[:, step], drawn = population.absorb(
+            parameters, x[:, step + 1], observed[:, step] if gap else None, on_collapse, generator
+        )
+        trace.parameters[:, :, step] = parameters
+        trace.log_weights[:, :, step] = population.log_weights
+        if trace.completed is not None:
+            trace.completed[:, :, step] = drawn
+        if trace.attention is not None:
+            trace.attention[:, :, step] = z

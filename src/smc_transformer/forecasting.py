@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.filtering import particle_filter
+from smc_transformer.filtering import filter_population
 from smc_transformer.population import Population
 from smc_transformer.smc.weights import WeightCollapseError
 
@@ -58,7 +58,7 @@ def _at_the_end_of(
 ) -> Population:
     """The particles after a history."""
     if history.shape[1] > 1:
-        return particle_filter(model, history, n_particles, generator, on_collapse=on_collapse)[1]
+        return filter_population(model, history, n_particles, generator, on_collapse=on_collapse)
     state = model.encoder.start(model.observation.features(history[:, 0]))
     return Population(model, history, n_particles, capacity=0, encoder_state=state)
 

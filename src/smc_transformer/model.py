@@ -97,12 +97,7 @@ class SMCTransformer(nn.Module):
 
     def latent_covariances(self) -> dict[str, Covariance]:
         """The covariances of the latent noises, by the name of the noise."""
-        return {
-            "query": self.attention.query_covariance,
-            "key": self.attention.key_covariance,
-            "value": self.attention.value_covariance,
-            "attention": self.attention.attention_covariance,
-        }
+        return dict(zip(Noise._fields, self.attention.covariances, strict=True))
 
     def gradient_parameters(self) -> dict[str, nn.Parameter]:
         """The parameters that gradients learn: not those of EM, nor covariances that are switched off."""
@@ -139,8 +134,7 @@ class SMCTransformer(nn.Module):
         n_particles = self._particles(n_particles)
         check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
         generator = as_generator(generator, x.device)
-        result, _ = particle_filter(self, x, n_particles, generator, on_collapse=on_collapse, keep_attention=True)
-        return result
+        return particle_filter(self, x, n_particles, generator, on_collapse=on_collapse, keep_attention=True)
 
     def replay(
         self,
@@ -260,9 +254,13 @@ class SMCTransformer(nn.Module):
         attention: Float[Tensor, "*batch d_model"],
         embedding: Float[Tensor, "*#batch d_model"],
         last_targets: Float[Tensor, "*#batch n_targets"],
+        outputs: Float[Tensor, "*batch n_parameters"] | None = None,
     ) -> Float[Tensor, "*batch n_parameters"]:
-        """The parameters of the law of X_t, from z(t), e_{t-1} and the targets of X_{t-1}."""
-        parameters: Tensor = self.readout(attention, embedding)
+        """The parameters of the law of X_t, from z(t), e_{t-1} and the targets of X_{t-1}.
+
+        `outputs` of the read-out net can be given where they are known already.
+        """
+        parameters: Tensor = self.readout(attention, embedding) if outputs is None else outputs
         return self.observation.shift(parameters, last_targets) if self.config.predict_change else parameters
 
     def check(self, x: Any, *, min_time: int, name: str = "x") -> Tensor:

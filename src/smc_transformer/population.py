@@ -5,12 +5,14 @@ Keys and values are written once and never copied: resampling moves an index tab
 holds slot s of particle m's line, and attention reads through it.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
+from smc_transformer.kernels.library import library
+from smc_transformer.kernels.step import inherit_lines, mutate_particles
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.encoders.base import State
 from smc_transformer.smc.genealogy import gather_lines
@@ -20,6 +22,21 @@ from smc_transformer.smc.weights import reweight, uniform_log_weights
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
+
+
+class Past(NamedTuple):
+    """What particles remember, shared by the paths that descend from them."""
+
+    keys: Float[Tensor, "batch particle slot d_model"]
+    values: Float[Tensor, "batch particle slot d_model"]
+    lines: Int[Tensor, "batch particle slot"]
+    parents: Int[Tensor, "batch path"]
+    """The particle that each path descends from."""
+
+    def along_paths(self, values: Float[Tensor, "batch particle slot d_model"]) -> Tensor:
+        """Keys or values as each path sees them, copied."""
+        index = self.parents.unsqueeze(-1).expand(-1, -1, self.lines.shape[-1])
+        return gather_lines(values, self.lines.gather(1, index))
 
 
 class Population:
@@ -47,6 +64,7 @@ class Population:
         self.encoder_state = encoder_state
         self.position = 0
         self.n_slots = 0
+        self.past: Past | None = None  # slots before the first one, shared with other particles
         batch = len(last)
         self.log_weights = uniform_log_weights(last.new_empty(batch, n_particles))
         self.informed = torch.zeros(batch, dtype=torch.bool, device=last.device)
@@ -82,8 +100,9 @@ class Population:
         held = slice(self.model.attention.first_slot(self.n_slots), self.n_slots)
         if self.n_slots > self.capacity:
             held = slice(0, self.capacity)
-        inherited = self.lines[:, :, held]
-        self.lines[:, :, held] = inherited.gather(1, index.expand(-1, -1, inherited.shape[-1]))
+        if not inherit_lines(self.lines, selection.ancestors, held):
+            inherited = self.lines[:, :, held]
+            self.lines[:, :, held] = inherited.gather(1, index.expand(-1, -1, inherited.shape[-1]))
         if self.last.shape[1] > 1:
             self.last = self.last.gather(1, index.expand(-1, -1, self.last.shape[-1]))
             self.encoder_state = inherit_rows(self.encoder_state, selection.ancestors)
@@ -112,23 +131,43 @@ class Population:
             embedding: e_{t-1}.
             noise: standard noise of this step, (batch, particle, d_model).
         """
-        attention = self.model.attention
         self._make_room()
         slot = self.n_slots % self.capacity
+        window, past_first = slice(0, self.capacity), 0
+        if self.n_slots < self.capacity:
+            n_past = 0 if self.past is None else self.past.lines.shape[-1]
+            first = self.model.attention.first_slot(n_past + slot)
+            window, past_first = slice(max(0, first - n_past), slot + 1), min(first, n_past)
+        self.n_slots += 1
+        self.position += 1
+        caches = (self.keys, self.values, self.lines)
+        mutated = mutate_particles(self.model, embedding, noise, *caches, slot, window, self.past, past_first)
+        z, outputs = self._mutate_in_torch(embedding, noise, slot, window) if mutated is None else mutated
+        return z, self.model.read_out(z, embedding, self.last[..., : self.model.config.n_targets], outputs)
+
+    def _mutate_in_torch(
+        self, embedding: Float[Tensor, "batch _ d_model"], noise: Noise, slot: int, window: slice
+    ) -> tuple[Float[Tensor, "batch particle d_model"], None]:
+        """The attention vectors of the next slot, in plain torch: the reference of the kernels."""
+        attention = self.model.attention
         latents = attention.latents(embedding, noise)
         self.keys[:, :, slot] = latents.key
         self.values[:, :, slot] = latents.value
         self.lines[:, :, slot] = self.themselves
-        window = slice(attention.first_slot(slot), slot + 1) if self.n_slots < self.capacity else slice(None)
         keys, values = self.keys[:, :, window], self.values[:, :, window]
         if not self.lines_are_own:
             lines = self.lines[:, :, window]
             keys, values = gather_lines(keys, lines), gather_lines(values, lines)
-        z = attention.attention_covariance.scale(noise.attention)
-        z = z + attention.attend_one(latents.query, keys, values)
-        self.n_slots += 1
-        self.position += 1
-        return z, self.model.read_out(z, embedding, self.last[..., : self.model.config.n_targets])
+        return attention.attend_one(latents.query, keys, values) + attention.deviation(noise), None
+
+    def stand_at_end(
+        self, last: Float[Tensor, "batch 1 n_inputs"], log_weights: Float[Tensor, "batch particle"]
+    ) -> None:
+        """Take the state after all steps of a filter that has filled keys, values and lines to their capacity."""
+        self.last, self.log_weights = last, log_weights
+        self.position = self.n_slots = self.capacity
+        self.informed = torch.ones_like(self.informed)
+        self.lines_are_own = False
 
     def absorb(
         self,
@@ -197,12 +236,17 @@ class Population:
         state = inherit_rows(self.encoder_state, ends) if own else self.encoder_state
         first = self.model.attention.first_slot(self.n_slots)
         kept = torch.arange(first, self.n_slots, device=ends.device) % max(1, self.capacity)
-        fresh = Population(self.model, last, n_samples, len(kept) + capacity, state)
-        fresh.position, fresh.n_slots = self.position, len(kept)
-        lines = self.lines[:, :, kept].gather(1, ends.unsqueeze(-1).expand(-1, -1, len(kept)))
-        fresh.keys[:, :, : len(kept)] = gather_lines(self.keys[:, :, kept], lines)
-        fresh.values[:, :, : len(kept)] = gather_lines(self.values[:, :, kept], lines)
-        fresh.lines[:, :, : len(kept)] = fresh.themselves.unsqueeze(-1)
+        past = Past(self.keys[:, :, kept], self.values[:, :, kept], self.lines[:, :, kept], ends)
+        if len(kept) and library(self.keys) is not None:
+            fresh = Population(self.model, last, n_samples, capacity, state)
+            fresh.past = past
+        else:  # torch is better off with copies
+            fresh = Population(self.model, last, n_samples, len(kept) + capacity, state)
+            fresh.n_slots = len(kept)
+            fresh.keys[:, :, : len(kept)] = past.along_paths(past.keys)
+            fresh.values[:, :, : len(kept)] = past.along_paths(past.values)
+            fresh.lines[:, :, : len(kept)] = fresh.themselves.unsqueeze(-1)
+        fresh.position = self.position
         return fresh, ends
 
     def _make_room(self) -> None:

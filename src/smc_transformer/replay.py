@@ -7,7 +7,7 @@ a line's latents, so B x K lines can be rebuilt at once, as an ordinary transfor
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from smc_transformer.nn.attention import Latents, Noise
@@ -55,10 +55,12 @@ def line_inputs(
     return LineInputs(embedding.unflatten(0, inputs.shape[:2]), targets[:, :, :-1], completed)
 
 
-def replay(model: "SMCTransformer", inputs: LineInputs, noise: Noise) -> Replay:
-    """Rebuild the lines that this noise makes on these inputs."""
+def replay(
+    model: "SMCTransformer", inputs: LineInputs, noise: Noise, lines: Int[Tensor, "batch line time"] | None = None
+) -> Replay:
+    """Rebuild the lines that this noise makes on these inputs; with `lines`, the noise is that of all particles."""
     attention = model.attention
-    latents = attention.latents(inputs.embedding, noise)
-    z = attention.attend_all(latents) + attention.attention_covariance.scale(noise.attention)
+    latents = attention.latents(inputs.embedding, noise, lines)
+    z = attention.attend_all(latents) + attention.deviation(noise, lines)
     parameters = model.read_out(z, inputs.embedding, inputs.last_targets)
     return Replay(latents, z, parameters, model.observation.components(parameters).log_prob(inputs.targets))

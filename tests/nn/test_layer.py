@@ -7,7 +7,7 @@ from oracles.multi_head import multi_head_means
 from user_encoders import MovingAverages, SteppingAverages
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.filtering import particle_filter
+from smc_transformer.filtering import filter_population, particle_filter
 from smc_transformer.learning import fit, negative_log_likelihood
 from smc_transformer.nn.attention import Noise
 from smc_transformer.smc import gather_lines, trace_lines
@@ -172,7 +172,9 @@ def test_paths_inherit_the_whole_past_of_their_particle(encoder, n_heads, window
     x = sequences(3, 6, 3)
     x[:, missing, :2] = torch.nan
     generator = torch.Generator().manual_seed(4)
-    result, population = particle_filter(model, x, N_PARTICLES, generator, keep_attention=True)
+    noise = model.attention.draw_noise(3, N_PARTICLES, 6, generator)
+    result = particle_filter(model, x, N_PARTICLES, generator.clone_state(), noise=noise, keep_attention=True)
+    population = filter_population(model, x, N_PARTICLES, generator, noise=noise)
     fresh = population.spread(11, 2, generator)[0]
     matches = (fresh.last.unsqueeze(2) == population.last.unsqueeze(1)).all(dim=-1)
     assert (matches.sum(dim=-1) == 1).all()

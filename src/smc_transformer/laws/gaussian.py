@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from smc_transformer.laws.base import ObservationLaw, fill, weighted_second_moment
+from smc_transformer.laws.elliptical import Elliptical, gaussian_constant
 from smc_transformer.laws.masked import condition, masked_root, observed_sum, squared_norm
 from smc_transformer.nn.covariance import COVARIANCES
 from smc_transformer.predictive import Components, Mixture
@@ -168,6 +169,11 @@ class GaussianLaw(ObservationLaw):
 
     def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> GaussianComponents:
         return GaussianComponents(parameters, self.covariance.root())
+
+    def elliptical(self) -> Elliptical:
+        """As the filter's kernel sees it."""
+        root = self.covariance.root().detach()
+        return Elliptical(root, gaussian_constant(root))
 
     def mixture(
         self,

@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smc_transformer.laws.base import weighted_second_moment
+from smc_transformer.laws.elliptical import Elliptical, gaussian_constant
 from smc_transformer.laws.gaussian import GaussianComponents, gaussian_crps
 from smc_transformer.laws.scaled import ScaledLaw, ScaleStatistics
 from smc_transformer.predictive import Mixture
@@ -30,6 +31,11 @@ class HeteroscedasticLaw(ScaledLaw):
     def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> GaussianComponents:
         location, scale = self.location_and_scale(parameters)
         return GaussianComponents(location, self.root(), scale)
+
+    def elliptical(self) -> Elliptical:
+        """As the filter's kernel sees it."""
+        root = self.root()
+        return Elliptical(root, gaussian_constant(root), self.bounds())
 
     def mixture(
         self,

@@ -56,10 +56,14 @@ class ScaledLaw(ObservationLaw):
         self, parameters: Float[Tensor, "*batch n_parameters"]
     ) -> tuple[Float[Tensor, "*batch n_targets"], Float[Tensor, "*batch n_targets"]]:
         """The two halves of the raw parameters, made into locations and scales."""
-        log_scale = parameters[..., self.n_targets : 2 * self.n_targets]
-        if not self.training:
-            log_scale = torch.clamp(log_scale, self.lowest, self.highest)
+        log_scale = torch.clamp(parameters[..., self.n_targets : 2 * self.n_targets], *self.bounds())
         return parameters[..., : self.n_targets], log_scale.exp()
+
+    def bounds(self) -> tuple[Float[Tensor, "n_targets"], Float[Tensor, "n_targets"]]:
+        """The range within which log-scales are kept."""
+        if self.training:
+            return torch.full_like(self.lowest, -math.inf), torch.full_like(self.highest, math.inf)
+        return self.lowest, self.highest
 
     def root(self) -> Float[Tensor, "n_targets n_targets"]:
         """Lower triangular root of the correlation."""

@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from smc_transformer.laws.base import fill, weighted_second_moment
+from smc_transformer.laws.elliptical import Elliptical, half_log_determinant
 from smc_transformer.laws.masked import condition, masked_root, observed_sum, squared_norm
 from smc_transformer.laws.scaled import ScaledLaw, ScaleStatistics
 from smc_transformer.predictive import Components
@@ -132,6 +133,12 @@ class StudentTLaw(ScaledLaw):
     def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> StudentTComponents:
         location, scale = self.location_and_scale(parameters)
         return StudentTComponents(location, scale, self.root(), self.degrees)
+
+    def elliptical(self) -> Elliptical:
+        """As the filter's kernel sees it."""
+        root, nu, n = self.root(), float(self.degrees), self.n_targets
+        constant = math.lgamma((nu + n) / 2) - math.lgamma(nu / 2) - 0.5 * n * math.log(math.pi * nu)
+        return Elliptical(root, constant - half_log_determinant(root), self.bounds(), nu)
 
     def statistics(
         self,

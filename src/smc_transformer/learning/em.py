@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from smc_transformer.laws.base import weighted_second_moment
 from smc_transformer.nn.attention import Noise
+from smc_transformer.smc.genealogy import gather_lines
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
@@ -51,6 +52,7 @@ def em_statistics(
     targets: Float[Tensor, "batch _ time n_targets"],
     parameters: Float[Tensor, "batch line time n_parameters"],
     noise: Noise,
+    lines: Int[Tensor, "batch line time"],
     log_weights: Float[Tensor, "batch line"],
 ) -> Statistics:
     """The M-step's statistics from the lines of one batch.
@@ -59,14 +61,15 @@ def em_statistics(
         model: the model whose covariances are learned.
         targets: X_t, as completed by each line where values were missing.
         parameters: parameters of the law of X_t along each line.
-        noise: the standard noise of each line; its latent residual is S^(1/2) eps.
+        noise: the standard noise of all particles; a latent residual is S^(1/2) eps.
+        lines: the particle whose noise each line has at each step.
         log_weights: normalised log-weights of the lines.
     """
     weights = log_weights.exp()
     latent = {}
     if model.config.noise_learning == "em":
         latent = {
-            name: weighted_second_moment(covariance.scale(eps), weights)
+            name: weighted_second_moment(covariance.scale(gather_lines(eps, lines)), weights)
             for (name, covariance), eps in zip(model.latent_covariances().items(), noise, strict=True)
         }
     return Statistics(model.observation.statistics(targets, parameters, weights), latent)

@@ -36,7 +36,7 @@ def negative_log_likelihood(
     total = 0.0
     for first in range(0, len(x), batch_size):
         try:
-            result, _ = particle_filter(model, x[first : first + batch_size], n_particles, generator)
+            result = particle_filter(model, x[first : first + batch_size], n_particles, generator)
         except WeightCollapseError as error:
             raise WeightCollapseError(first + error.sequence, error.step) from None
         total += float(result.log_likelihood.sum())

@@ -9,7 +9,7 @@ and observations that were drawn in place of missing ones are constants in the g
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from smc_transformer.nn.attention import Noise
@@ -30,22 +30,28 @@ class LineObjective(NamedTuple):
 class Objective(Protocol):
     """What both objectives look like."""
 
-    def __call__(self, model: "SMCTransformer", inputs: LineInputs, noise: Noise) -> LineObjective:
-        """The objective along the lines that this noise makes."""
+    def __call__(
+        self, model: "SMCTransformer", inputs: LineInputs, noise: Noise, lines: Int[Tensor, "batch line time"]
+    ) -> LineObjective:
+        """The objective along these lines, of the noise of all particles."""
         ...
 
 
-def pathwise_objective(model: "SMCTransformer", inputs: LineInputs, noise: Noise) -> LineObjective:
+def pathwise_objective(
+    model: "SMCTransformer", inputs: LineInputs, noise: Noise, lines: Int[Tensor, "batch line time"]
+) -> LineObjective:
     """Log p(X_t | eps), with the standard noise eps as the latent (the default).
 
     eps has a law without parameters, so log p(eps, X) = log p(eps) + sum_t log p(X_t | eps), and only the
     second term has a gradient, which flows through q, k, v and z. Little variance when the noises are small.
     """
-    replayed = replay(model, inputs, noise)
+    replayed = replay(model, inputs, noise, lines)
     return LineObjective(replayed.log_density, replayed.parameters)
 
 
-def score_objective(model: "SMCTransformer", inputs: LineInputs, noise: Noise) -> LineObjective:
+def score_objective(
+    model: "SMCTransformer", inputs: LineInputs, noise: Noise, lines: Int[Tensor, "batch line time"]
+) -> LineObjective:
     """Log p(q, k, v, z, X), with the latents as fixed numbers (the paper's formula).
 
     log N(q; Wq e, Sq) + log N(k; Wk e, Sk) + log N(v; Wv e, Sv) + log N(z; mean(q, k, v), Sz) + log p(X_t | z).
@@ -59,9 +65,9 @@ def score_objective(model: "SMCTransformer", inputs: LineInputs, noise: Noise) -
             )
     means = attention.means(inputs.embedding)
     with torch.no_grad():
-        latents = attention.latents(inputs.embedding, noise)
+        latents = attention.latents(inputs.embedding, noise, lines)
     attention_mean = attention.attend_all(latents)
-    z = (attention_mean + attention.attention_covariance.scale(noise.attention)).detach()
+    z = (attention_mean + attention.deviation(noise, lines)).detach()
     parameters = model.read_out(z, inputs.embedding, inputs.last_targets)
     log_density = (
         attention.query_covariance.log_density(latents.query - means.query)

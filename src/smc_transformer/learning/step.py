@@ -55,15 +55,15 @@ def training_step(
     n_lines = None if n_lines is None else check_count(n_lines, "n_lines")
     generator = as_generator(generator, x.device)
 
-    result, _ = particle_filter(model, x, n_particles, generator)
+    result = particle_filter(model, x, n_particles, generator)
     resample = RESAMPLERS[model.config.resampling]
     lines, log_weights = genealogy(result.ancestors, result.log_weights[:, :, -1], n_lines, resample, generator)
     # Observations that a line drew for itself are latents like its noise: given them, its data are complete.
     completed = None if result.completed is None else gather_lines(result.completed, lines)
-    inputs, noise = line_inputs(model, x, completed), result.noise.along(lines)
-    along_lines = OBJECTIVES[model.config.gradient](model, inputs, noise)
+    inputs, noise = line_inputs(model, x, completed), result.noise
+    along_lines = OBJECTIVES[model.config.gradient](model, inputs, noise, lines)
     return TrainingStep(
         objective=(log_weights.exp() * along_lines.log_density.sum(dim=-1)).sum(dim=-1),
-        statistics=em_statistics(model, inputs.targets, along_lines.parameters, noise, log_weights),
+        statistics=em_statistics(model, inputs.targets, along_lines.parameters, noise, lines, log_weights),
         log_likelihood=result.log_likelihood,
     )

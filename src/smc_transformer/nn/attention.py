@@ -15,7 +15,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from smc_transformer.nn.covariance import COVARIANCES
+from smc_transformer.kernels.lines import perturb_lines
+from smc_transformer.kernels.noise import standard_normal
+from smc_transformer.nn.covariance import COVARIANCES, Covariance, FullCovariance
 from smc_transformer.smc.genealogy import gather_lines
 
 MATMUL_FROM_SLOTS = 16
@@ -88,29 +90,45 @@ class StochasticSelfAttention(nn.Module):
         self.value_covariance = structure(d_model, variance, learn_by_gradient=learn_by_gradient)
         self.attention_covariance = structure(d_model, variance, learn_by_gradient=learn_by_gradient)
 
+    @property
+    def covariances(self) -> tuple[Covariance, Covariance, Covariance, Covariance]:
+        """The covariances of the noises, in the order of `Noise`."""
+        return self.query_covariance, self.key_covariance, self.value_covariance, self.attention_covariance
+
     def draw_noise(self, batch: int, n_particles: int, n_steps: int, generator: Generator | None = None) -> Noise:
         """All the standard normal noise of `n_steps` steps, drawn at once."""
-        weight = self.query.weight
-        draws = torch.randn(
-            (4, batch, n_particles, n_steps, self.d_model),
-            generator=generator,
-            dtype=weight.dtype,
-            device=weight.device,
-        )
-        return Noise(*draws.unbind())
+        shape = (4, batch, n_particles, n_steps, self.d_model)
+        return Noise(*standard_normal(shape, self.query.weight.detach(), generator).unbind())
 
     def means(self, embedding: Float[Tensor, "*batch d_model"]) -> Latents:
         """The queries, keys and values without their noise."""
         return Latents(self.query(embedding), self.key(embedding), self.value(embedding))
 
-    def latents(self, embedding: Float[Tensor, "*_ d_model"], noise: Noise) -> Latents:
-        """Queries, keys and values: means given by the embeddings, plus noise."""
+    def latents(
+        self,
+        embedding: Float[Tensor, "*_ d_model"],
+        noise: Noise,
+        lines: Int[Tensor, "batch line time"] | None = None,
+    ) -> Latents:
+        """Queries, keys and values: means given by the embeddings, plus noise.
+
+        Args:
+            embedding: e_s.
+            noise: standard noise; that of all particles, (batch, particle, time, d_model), if there are `lines`.
+            lines: the particle whose noise each line has at each step; None: the noise is that of the lines.
+        """
         means = self.means(embedding)
         return Latents(
-            means.query + self.query_covariance.scale(noise.query),
-            means.key + self.key_covariance.scale(noise.key),
-            means.value + self.value_covariance.scale(noise.value),
+            _noisy(means.query, self.query_covariance, noise.query, lines),
+            _noisy(means.key, self.key_covariance, noise.key, lines),
+            _noisy(means.value, self.value_covariance, noise.value, lines),
         )
+
+    def deviation(
+        self, noise: Noise, lines: Int[Tensor, "batch line time"] | None = None
+    ) -> Float[Tensor, "*batch d_model"]:
+        """The deviation of z from its mean, Sz^(1/2) eps_z; `noise` and `lines` as in `latents`."""
+        return _noisy(None, self.attention_covariance, noise.attention, lines)
 
     def first_slot(self, step: int) -> int:
         """The oldest slot that the query of slot `step` sees; the window reaches from there to `step` itself."""
@@ -153,3 +171,13 @@ class StochasticSelfAttention(nn.Module):
         if self.window is not None:
             mask = mask.triu(1 - self.window)
         return mask
+
+
+def _noisy(mean: Tensor | None, covariance: Covariance, eps: Tensor, lines: Tensor | None) -> Tensor:
+    """Mean + S^(1/2) eps, with the eps of given lines."""
+    if lines is not None and not isinstance(covariance, FullCovariance):
+        perturbed = perturb_lines(mean, covariance.factor.expand(covariance.size), eps, lines)
+        if perturbed is not None:
+            return perturbed
+    deviation = covariance.scale(eps if lines is None else gather_lines(eps, lines))
+    return deviation if mean is None else mean + deviation

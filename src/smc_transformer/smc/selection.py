@@ -50,7 +50,8 @@ def select(
     if informed is not None:
         resampled = resampled & informed
     themselves = torch.arange(n_particles, device=log_weights.device).expand_as(log_weights)
-    if not resampled.any():
+    # Random numbers are drawn whenever resampling is possible, so that how many depends on the settings alone.
+    if ess_threshold == 0 or not (informed is None or informed.any()):
         return Selection(themselves, log_weights, resampled)
     ancestors = resample(log_weights, n_particles, generator)
     ancestors = torch.where(resampled.unsqueeze(-1), ancestors, themselves)

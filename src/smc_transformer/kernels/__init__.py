@@ -1,0 +1,10 @@
+"""C kernels for the work that torch does slowly on a CPU: the steps of the filter, its noise, lines in the replay.
+
+They are compiled on first use (about a second; kept in the cache folder afterwards). Where that is not possible (no
+compiler, another device or type of numbers), torch does the same work, and a log line says so. Set
+SMC_TRANSFORMER_KERNELS=off, or use `disabled()`, to do without.
+"""
+
+from smc_transformer.kernels.library import disabled, library
+
+__all__ = ["disabled", "library"]

@@ -1,0 +1,72 @@
+/* What all kernels share: the number type, vectors of numbers, and small loops over them.
+
+   Every source is compiled once for float and once for double (-DREAL=...). Rows of scratch matrices are padded to
+   whole vectors, so that inner loops have no remainder; the padding holds numbers that nobody reads. */
+
+#ifndef SMC_TRANSFORMER_COMMON_H
+#define SMC_TRANSFORMER_COMMON_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef REAL
+#define REAL float
+#endif
+
+typedef REAL real;
+typedef int64_t count; /* sizes and indices, as torch counts */
+
+enum { LANES = 64 / sizeof(real), BLOCK = 8 }; /* numbers in a vector, rows in a block */
+typedef real vector __attribute__((vector_size(64), aligned(sizeof(real)), may_alias));
+
+static inline vector load(const real *x) { return *(const vector *)x; }
+static inline void store(real *x, vector v) { *(vector *)x = v; }
+
+static inline count padded(count n) { return (n + LANES - 1) / LANES * LANES; }
+
+/* Zeroed memory for n numbers, aligned and padded to whole vectors; NULL when there is none. */
+static inline real *scratch(count n)
+{
+    size_t bytes = (size_t)padded(n > 0 ? n : 1) * sizeof(real);
+    real *memory = aligned_alloc(64, bytes);
+    if (memory) memset(memory, 0, bytes);
+    return memory;
+}
+
+static inline real square_root(real x) { return sizeof(real) == 4 ? (real)sqrtf((float)x) : (real)sqrt(x); }
+
+static inline real dot(const real *restrict x, const real *restrict y, count n)
+{
+    vector sums = {0};
+    count i = 0;
+    for (; i + LANES <= n; i += LANES) sums += load(x + i) * load(y + i);
+    real sum = 0;
+    for (int lane = 0; lane < LANES; lane++) sum += sums[lane];
+    for (; i < n; i++) sum += x[i] * y[i];
+    return sum;
+}
+
+/* out += a x */
+static inline void add_scaled(real *restrict out, real a, const real *restrict x, count n)
+{
+    count i = 0;
+    for (; i + LANES <= n; i += LANES) store(out + i, load(out + i) + a * load(x + i));
+    for (; i < n; i++) out[i] += a * x[i];
+}
+
+/* exp(x) for x <= 0 without branches, so that loops over it become vector code: 2^k e^r, |r| <= log(2) / 2. */
+static inline real exp_negative(real x)
+{
+    if (sizeof(real) == 8) return (real)exp(x);
+    float clipped = x < -87 ? -87.0f : (float)x;
+    float k = rintf(clipped * 1.44269504f);
+    float r = clipped - k * 0.693359375f + k * 2.12194440e-4f;
+    float series = 1 + r * (1 + r * (0.5f + r * (1.66666667e-1f + r * (4.16666667e-2f + r * (8.3333333e-3f
+                 + r * 1.3888889e-3f)))));
+    union { int32_t bits; float number; } power = { ((int32_t)k + 127) << 23 };
+    return (real)(series * power.number);
+}
+
+#endif

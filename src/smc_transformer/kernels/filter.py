@@ -1,0 +1,133 @@
+"""The particle filter over whole sequences in one call: observed values, an elliptical law, a read-out that C knows."""
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Generator, Tensor
+
+from smc_transformer.kernels.layer import COUNT, NUMBER, POINTER, has_layer, make_layer, point, prescaled
+from smc_transformer.kernels.library import check, library
+from smc_transformer.laws.elliptical import elliptical
+from smc_transformer.nn.attention import Noise
+from smc_transformer.smc.resampling import RESAMPLERS, multinomial, residual, stratified, systematic
+from smc_transformer.smc.weights import WeightCollapseError
+
+if TYPE_CHECKING:
+    from smc_transformer.filtering import Trace
+    from smc_transformer.model import SMCTransformer
+    from smc_transformer.population import Population
+
+SCHEMES = {multinomial: 0, residual: 1, stratified: 2, systematic: 3}
+"""The resampling schemes that C knows, and their numbers there."""
+
+
+class Filter(ctypes.Structure):
+    """Mirror of the C structure in filter.c."""
+
+    _fields_ = [
+        *((name, COUNT) for name in ("batch", "particles", "steps", "window", "n_targets")),
+        *((name, POINTER) for name in ("query_mean", "key_mean", "value_mean", "embedding")),
+        *((name, POINTER) for name in ("query_noise", "key_noise", "value_noise", "attention_noise")),
+        *((name, POINTER) for name in ("targets", "last_targets")),
+        ("n_parameters", COUNT),
+        *((name, POINTER) for name in ("root", "lowest", "highest")),
+        *((name, NUMBER) for name in ("constant", "degrees")),
+        ("uniforms", POINTER),
+        *((name, COUNT) for name in ("n_uniforms", "scheme", "stop_at_collapse")),
+        ("ess_threshold", NUMBER),
+        *((name, POINTER) for name in ("keys", "values", "lines")),
+        *((name, POINTER) for name in ("ancestors", "resampled", "increments", "prior", "posterior")),
+        *((name, POINTER) for name in ("parameters", "attention", "collapsed")),
+    ]
+
+
+def can_filter(model: "SMCTransformer", x: Tensor) -> bool:
+    """Whether the kernel can filter these sequences."""
+    return (
+        has_layer(model)
+        and elliptical(model.observation) is not None
+        and RESAMPLERS[model.config.resampling] in SCHEMES
+        and not bool(x.isnan().any())
+        and library(x) is not None
+    )
+
+
+def run_filter(
+    model: "SMCTransformer",
+    x: Tensor,
+    embedding: Tensor,
+    noise: Noise,
+    trace: "Trace",
+    population: "Population | None",
+    on_collapse: str,
+    generator: Generator | None,
+) -> None:
+    """Fill the trace, and the population if there is one, with the steps of the filter."""
+    kernels, law = library(x), elliptical(model.observation)
+    assert kernels is not None
+    assert law is not None
+    config, attention = model.config, model.attention
+    batch, n_particles, n_steps = trace.ancestors.shape
+    resample = RESAMPLERS[config.resampling]
+    n_uniforms = 1 if resample is systematic else n_particles
+    # Drawn as `select` would draw them, step by step from the second on.
+    uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
+    if config.ess_threshold > 0:
+        for step in range(1, n_steps):
+            torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[step])
+    means = attention.means(embedding)
+    names = ("query_noise", "key_noise", "value_noise", "attention_noise")
+    collapsed = torch.empty(batch, dtype=torch.long)
+    task = Filter(
+        batch=batch,
+        particles=n_particles,
+        steps=n_steps,
+        window=config.window or 0,
+        n_targets=config.n_targets,
+        n_parameters=model.observation.n_parameters,
+        constant=law.constant,
+        degrees=law.degrees or 0.0,
+        n_uniforms=n_uniforms,
+        scheme=SCHEMES[resample],
+        stop_at_collapse=on_collapse == "error",
+        ess_threshold=config.ess_threshold,
+    )
+    targets = x[:, :, : config.n_targets]
+    point(
+        task,
+        {
+            "query_mean": means.query,
+            "key_mean": means.key,
+            "value_mean": means.value,
+            "embedding": embedding.contiguous(),
+            **{
+                name: prescaled(covariance, eps).contiguous()
+                for name, covariance, eps in zip(names, attention.covariances, noise, strict=True)
+            },
+            "targets": targets[:, 1:].contiguous(),
+            "last_targets": targets[:, :-1].contiguous() if config.predict_change else None,
+            "root": law.root.contiguous(),
+            "lowest": None if law.log_scales is None else law.log_scales[0].contiguous(),
+            "highest": None if law.log_scales is None else law.log_scales[1].contiguous(),
+            "uniforms": uniforms,
+            "keys": None if population is None else population.keys,
+            "values": None if population is None else population.values,
+            "lines": None if population is None else population.lines,
+            "ancestors": trace.ancestors,
+            "resampled": trace.resampled,
+            "increments": trace.log_increments,
+            "prior": trace.prior_log_weights,
+            "posterior": trace.log_weights,
+            "parameters": trace.parameters,
+            "attention": trace.attention,
+            "collapsed": collapsed,
+        },
+    )
+    layer = make_layer(model)
+    check(kernels.particle_filter(ctypes.byref(task), ctypes.byref(layer), torch.get_num_threads()))
+    if on_collapse == "error" and bool((collapsed >= 0).any()):
+        step = int(collapsed[collapsed >= 0].min())
+        raise WeightCollapseError(sequence=int((collapsed == step).nonzero()[0, 0]), step=step + 1)
+    if population is not None:
+        population.stand_at_end(x[:, None, -1], trace.log_weights[:, :, -1])

@@ -1,0 +1,168 @@
+/* The stochastic attention and the read-out of a block of particles, whose numbers stay in the first-level cache. */
+
+#ifndef SMC_TRANSFORMER_LAYER_H
+#define SMC_TRANSFORMER_LAYER_H
+
+#include "common.h"
+
+/* A model's parameters, laid out as torch has them: weights are (n_out, n_in). Mirrored by `Layer` in layer.py. */
+typedef struct {
+    count d, heads, d_ff, n_out;
+    const real *query_factor, *key_factor, *value_factor, *attention_factor; /* (d): scales of the noises */
+    const real *output;                                                      /* Wo (d, d) */
+    const real *gain_1, *bias_1, *inner, *inner_bias, *outer, *outer_bias, *gain_2, *bias_2; /* NULL: linear */
+    const real *projection, *projection_bias;
+    double epsilon_1, epsilon_2;
+} Layer;
+
+/* What one thread needs: weights transposed to (n_in, padded n_out), and blocks of rows. */
+typedef struct {
+    real *output, *inner, *outer, *query, *context, *z, *hidden, *middle, *shares;
+} Workspace;
+
+static real *transposed(const real *weight, count n_out, count n_in)
+{
+    count stride = padded(n_out);
+    real *result = scratch(n_in * stride);
+    if (result)
+        for (count i = 0; i < n_in; i++)
+            for (count o = 0; o < n_out; o++) result[i * stride + o] = weight[o * n_in + i];
+    return result;
+}
+
+static void release(Workspace *work)
+{
+    real *parts[] = {work->output, work->inner, work->outer, work->query, work->context,
+                     work->z, work->hidden, work->middle, work->shares};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+}
+
+/* Returns whether there was memory for all of it. */
+static int prepare(Workspace *work, const Layer *layer, count n_slots)
+{
+    count d = layer->d, wide = layer->inner ? layer->d_ff : 1;
+    work->output = transposed(layer->output, d, d);
+    work->inner = layer->inner ? transposed(layer->inner, wide, d) : scratch(1);
+    work->outer = layer->inner ? transposed(layer->outer, d, wide) : scratch(1);
+    work->query = scratch(d);
+    work->context = scratch(BLOCK * padded(d));
+    work->z = scratch(BLOCK * padded(d));
+    work->hidden = scratch(BLOCK * padded(d));
+    work->middle = scratch(BLOCK * padded(wide));
+    work->shares = scratch(n_slots);
+    return work->output && work->inner && work->outer && work->query && work->context && work->z && work->hidden
+        && work->middle && work->shares;
+}
+
+/* out += x weight for a block of rows, four of them by one vector of outputs at a time. */
+static void multiply(const real *restrict x, count n_in, const real *restrict weight, real *restrict out, count n_out)
+{
+    count stride = padded(n_out), x_stride = padded(n_in);
+    for (count first = 0; first < stride; first += LANES)
+        for (count row = 0; row < BLOCK; row += 4) {
+            const real *x_0 = x + row * x_stride, *x_1 = x_0 + x_stride, *x_2 = x_1 + x_stride, *x_3 = x_2 + x_stride;
+            real *place = out + row * stride + first;
+            vector out_0 = load(place), out_1 = load(place + stride);
+            vector out_2 = load(place + 2 * stride), out_3 = load(place + 3 * stride);
+            for (count i = 0; i < n_in; i++) {
+                vector column = load(weight + i * stride + first);
+                out_0 += x_0[i] * column;
+                out_1 += x_1[i] * column;
+                out_2 += x_2[i] * column;
+                out_3 += x_3[i] * column;
+            }
+            store(place, out_0);
+            store(place + stride, out_1);
+            store(place + 2 * stride, out_2);
+            store(place + 3 * stride, out_3);
+        }
+}
+
+/* Layer norm of one row, in place. */
+static inline void normalise(real *restrict x, const real *restrict gain, const real *restrict bias, count n,
+                             real epsilon)
+{
+    real sum = 0, squares = 0;
+    for (count i = 0; i < n; i++) sum += x[i];
+    real mean = sum / n;
+    for (count i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
+    real scale = 1 / square_root(squares / n + epsilon);
+    for (count i = 0; i < n; i++) x[i] = (x[i] - mean) * scale * gain[i] + bias[i];
+}
+
+/* out = mean + factor * noise */
+static inline void noisy(real *restrict out, const real *restrict mean, const real *restrict factor,
+                         const real *restrict noise, count n)
+{
+    for (count i = 0; i < n; i++) out[i] = mean[i] + factor[i] * noise[i];
+}
+
+/* Slots first, ..., last - 1 of one line: keys and values (particles, capacity, d) are those of all particles of the
+   sequence, and line[s] is the particle that owns slot s. */
+typedef struct {
+    const real *keys, *values;
+    const count *line;
+    count first, last, capacity;
+} Slots;
+
+/* The context of one query over one or more stretches of slots: sum of softmax(q . k / sqrt(r)) v, head by head. */
+static inline void attend(const real *restrict query, const Slots *stretches, int n_stretches, const Layer *layer,
+                          real *restrict shares, real *restrict context)
+{
+    count d = layer->d, size = d / layer->heads;
+    real root = 1 / square_root(size);
+    for (count offset = 0; offset < d; offset += size) {
+        real top = -INFINITY, total = 0;
+        count n = 0;
+        for (const Slots *from = stretches; from < stretches + n_stretches; from++)
+            for (count s = from->first; s < from->last; s++) {
+                const real *key = from->keys + (from->line[s] * from->capacity + s) * d + offset;
+                real score = root * dot(query + offset, key, size);
+                shares[n++] = score;
+                top = score > top ? score : top;
+            }
+        for (count i = 0; i < n; i++) {
+            shares[i] = exp_negative(shares[i] - top);
+            total += shares[i];
+        }
+        memset(context + offset, 0, size * sizeof(real));
+        const real *share = shares;
+        for (const Slots *from = stretches; from < stretches + n_stretches; from++)
+            for (count s = from->first; s < from->last; s++) {
+                const real *value = from->values + (from->line[s] * from->capacity + s) * d + offset;
+                add_scaled(context + offset, *share++, value, size);
+            }
+        for (count i = offset; i < offset + size; i++) context[i] /= total;
+    }
+}
+
+/* Read-out of the block's attention vectors `work->z`; embeddings by row, `embedding_stride` apart (0: shared).
+
+   h = LN(z + e), y = LN(h + FFN(h)), out = projection y + bias; or out = projection (z + e) + bias. */
+static void read_out(const Layer *layer, Workspace *work, const real *embedding, count embedding_stride, count n_rows,
+                     real *out, count out_stride)
+{
+    count d = layer->d, d_ff = layer->d_ff, stride = padded(d), wide = padded(d_ff);
+    for (count row = 0; row < n_rows; row++) {
+        const real *e = embedding + row * embedding_stride, *z = work->z + row * stride;
+        real *hidden = work->hidden + row * stride;
+        for (count i = 0; i < d; i++) hidden[i] = z[i] + e[i];
+        if (!layer->inner) continue;
+        normalise(hidden, layer->gain_1, layer->bias_1, d, (real)layer->epsilon_1);
+        memcpy(work->middle + row * wide, layer->inner_bias, d_ff * sizeof(real));
+    }
+    if (layer->inner) {
+        multiply(work->hidden, d, work->inner, work->middle, d_ff);
+        for (count i = 0; i < BLOCK * wide; i++) work->middle[i] = work->middle[i] < 0 ? 0 : work->middle[i];
+        for (count row = 0; row < n_rows; row++) add_scaled(work->hidden + row * stride, 1, layer->outer_bias, d);
+        multiply(work->middle, d_ff, work->outer, work->hidden, d);
+    }
+    for (count row = 0; row < n_rows; row++) {
+        real *hidden = work->hidden + row * stride;
+        if (layer->inner) normalise(hidden, layer->gain_2, layer->bias_2, d, (real)layer->epsilon_2);
+        for (count o = 0; o < layer->n_out; o++)
+            out[row * out_stride + o] = layer->projection_bias[o] + dot(hidden, layer->projection + o * d, d);
+    }
+}
+
+#endif

@@ -1,0 +1,165 @@
+"""Compile the kernels with the C compiler of the machine, once, and load them."""
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from smc_transformer.folders import cache_folder
+
+logger = logging.getLogger(__name__)
+
+SOURCES = ("filter.c", "step.c", "lines.c", "noise.c")
+HEADERS = ("common.h", "layer.h")
+NUMBERS = {torch.float32: "float", torch.float64: "double"}
+
+FLAGS = (
+    "-std=gnu11",
+    "-O3",
+    "-fPIC",
+    # Sums may be taken in any order, but NaN and infinity must keep their meaning: not -ffast-math.
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+    "-fassociative-math",
+    "-freciprocal-math",
+    "-ffp-contract=fast",
+)
+ATTEMPTS = (
+    # Without linking OpenMP: torch has brought its own, and two pools of threads would fight for the cores.
+    (("-march=native", "-fopenmp"), ()),
+    (("-march=native", "-fopenmp"), ("-fopenmp",)),
+    (("-march=native",), ()),
+    ((), ()),
+)
+"""Flags of the compiler and of the linker, best first; what compiles and loads is taken."""
+
+_enabled = os.environ.get("SMC_TRANSFORMER_KERNELS", "on").lower() not in ("off", "0", "no", "false")
+
+
+def library(like: torch.Tensor) -> ctypes.CDLL | None:
+    """The kernels for numbers like these, or None where torch has to do the work."""
+    if not _enabled:
+        return None
+    if like.device.type != "cpu" or like.dtype not in NUMBERS:
+        _say_once(f"no kernels for {like.dtype} on {like.device.type}: the filter runs in torch")
+        return None
+    return _load(NUMBERS[like.dtype])
+
+
+@contextlib.contextmanager
+def disabled() -> Iterator[None]:
+    """Within this block torch does all the work: the reference that the kernels are tested against."""
+    global _enabled
+    before, _enabled = _enabled, False
+    try:
+        yield
+    finally:
+        _enabled = before
+
+
+def check(failed: int) -> None:
+    """Raise what a kernel reports."""
+    if failed:
+        raise MemoryError("a kernel of the particle filter could not get the memory it needs")
+
+
+@functools.cache
+def _say_once(message: str) -> None:
+    logger.info(message)
+
+
+@functools.cache
+def _load(number: str) -> ctypes.CDLL | None:
+    compiler = _compiler()
+    if compiler is None:
+        logger.warning(
+            "no C compiler found (CC, cc, gcc or clang): the particle filter runs in torch, several times slower"
+        )
+        return None
+    complaints = []
+    for compile_flags, link_flags in ATTEMPTS:
+        try:
+            return ctypes.CDLL(str(_compiled(compiler, number, compile_flags, link_flags)))
+        except (subprocess.SubprocessError, OSError) as error:
+            output = getattr(error, "stderr", None) or str(error)
+            complaints.append(f"{shlex.join(compile_flags)}: {output.strip()[-500:]}")
+    logger.warning(
+        "the kernels could not be compiled with %s: the particle filter runs in torch, several times slower",
+        shlex.join(compiler),
+    )
+    logger.info("what the compiler said:\n%s", "\n".join(complaints))
+    return None
+
+
+def _compiler() -> list[str] | None:
+    chosen = shlex.split(os.environ.get("CC", ""))
+    if chosen:
+        return chosen if shutil.which(chosen[0]) else None
+    return next(([name] for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
+
+
+def _compiled(compiler: list[str], number: str, compile_flags: tuple[str, ...], link_flags: tuple[str, ...]) -> Path:
+    """The path of the library, made now if it is not in the cache."""
+    here = Path(__file__).parent
+    command = [*compiler, *FLAGS, *compile_flags, f"-DREAL={number}"]
+    sources = [here / name for name in SOURCES]
+    key = hashlib.sha256()
+    for part in (*map(str, command), *link_flags, platform.machine(), _processor(), sys.platform):
+        key.update(part.encode() + b"\0")
+    for source in (*sources, *(here / name for name in HEADERS)):
+        key.update(source.read_bytes())
+    path = _folder() / f"kernels-{number}-{key.hexdigest()[:20]}.so"
+    if path.exists():
+        return path
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        objects = []
+        for source in sources:
+            objects.append(str(Path(folder) / f"{source.stem}.o"))
+            _run([*command, "-c", str(source), "-o", objects[-1]])
+        made = Path(folder) / path.name
+        _run([*compiler, "-shared", *link_flags, *objects, "-o", str(made), "-lm"])
+        ctypes.CDLL(str(made))  # what does not load must not get into the cache
+        made.replace(path)  # in one move: other processes may be doing the same
+    return path
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+
+
+def _folder() -> Path:
+    folder = cache_folder() / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return _temporary_folder()
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="smc-transformer-kernels-"))
+
+
+def _processor() -> str:
+    """What -march=native depends on; a cache folder may be shared by different machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+    except OSError:
+        return platform.processor()

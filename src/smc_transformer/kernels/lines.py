@@ -1,0 +1,76 @@
+"""Latents along ancestral lines, with gradients: mean + factor * noise[line]."""
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from smc_transformer.kernels.library import library
+
+POINTER, COUNT = ctypes.c_void_p, ctypes.c_int64
+
+
+def perturb_lines(mean: Tensor | None, factor: Tensor, noise: Tensor, lines: Tensor) -> Tensor | None:
+    """The latents of lines, or None where torch has to do it.
+
+    Args:
+        mean: (batch, 1 or line, time, d), or None for a mean of zero.
+        factor: (d), the scale of each coordinate.
+        noise: (batch, particle, time, d).
+        lines: (batch, line, time), the particle whose noise a line has at each step.
+    """
+    if library(noise) is None or not noise.is_contiguous() or not lines.is_contiguous():
+        return None
+    return _PerturbLines.apply(mean, factor, noise, lines)
+
+
+class _PerturbLines(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor | None, factor: Tensor, noise: Tensor, lines: Tensor) -> Tensor:
+        kernels = library(noise)
+        assert kernels is not None
+        mean = None if mean is None else mean.contiguous()
+        factor = factor.contiguous()
+        batch, n_particles, n_steps, d_model = noise.shape
+        n_lines = lines.shape[1]
+        out = noise.new_empty(batch, n_lines, n_steps, d_model)
+        kernels.perturb_lines(
+            POINTER(None if mean is None else mean.data_ptr()),
+            COUNT(0 if mean is None else mean.shape[1]),
+            POINTER(factor.data_ptr()),
+            POINTER(noise.data_ptr()),
+            POINTER(lines.data_ptr()),
+            POINTER(out.data_ptr()),
+            *map(COUNT, (batch, n_lines, n_particles, n_steps, d_model)),
+            torch.get_num_threads(),
+        )
+        ctx.save_for_backward(noise, lines)
+        ctx.owners = None if mean is None else mean.shape[1]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        noise, lines = ctx.saved_tensors
+        kernels = library(noise)
+        assert kernels is not None
+        gradient = gradient.contiguous()
+        batch, n_particles, n_steps, d_model = noise.shape
+        n_lines = lines.shape[1]
+        shared = ctx.owners == 1 and ctx.needs_input_grad[0]
+        mean_gradient = gradient.new_empty(batch, 1, n_steps, d_model) if shared else None
+        factor_gradient = gradient.new_empty(batch, d_model)
+        kernels.perturb_lines_backward(
+            POINTER(gradient.data_ptr()),
+            POINTER(noise.data_ptr()),
+            POINTER(lines.data_ptr()),
+            POINTER(None if mean_gradient is None else mean_gradient.data_ptr()),
+            POINTER(factor_gradient.data_ptr()),
+            *map(COUNT, (batch, n_lines, n_particles, n_steps, d_model)),
+            torch.get_num_threads(),
+        )
+        if not shared and ctx.owners is not None and ctx.needs_input_grad[0]:
+            mean_gradient = gradient
+        return mean_gradient, factor_gradient.sum(dim=0), None, None

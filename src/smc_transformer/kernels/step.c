@@ -1,0 +1,102 @@
+/* One step of all particles, for what the whole-sequence filter does not do: streams, gaps, forecasts, other laws. */
+
+#include "layer.h"
+
+typedef struct {
+    count batch, particles, owners; /* owners: 1 where a sequence's particles share means and embedding, else particles */
+    const real *query_mean, *key_mean, *value_mean, *embedding;          /* (batch, owners, d) */
+    const real *query_noise, *key_noise, *value_noise, *attention_noise; /* rows of d numbers, noise_stride apart */
+    count noise_stride;
+    real *keys, *values; /* (batch, particles, capacity, d) */
+    count *lines;        /* (batch, particles, capacity) */
+    count capacity, slot, first, last; /* the slot to write; the slots first, ..., last - 1 are attended to */
+    /* Forecast paths share what the particles they descend from remember; NULL for other particles. */
+    const real *past_keys, *past_values; /* (batch, past_particles, past_slots, d) */
+    const count *past_lines;             /* (batch, past_particles, past_slots) */
+    const count *parents;                /* (batch, particles) */
+    count past_particles, past_slots, past_first; /* the slots past_first, ... are attended to */
+    real *z;                           /* (batch, particles, d) */
+    real *parameters;                  /* (batch, particles, n_out), or NULL: no read-out here */
+} Step;
+
+/* Returns 0, or 1 when there was not enough memory. */
+int mutate_particles(const Step *s, const Layer *layer, int n_threads)
+{
+    count rows = s->batch * s->particles, d = layer->d, stride = padded(d), n_blocks = (rows + BLOCK - 1) / BLOCK;
+    int failed = 0;
+#pragma omp parallel num_threads(n_threads)
+    {
+        Workspace work;
+        int ready = prepare(&work, layer, s->last - s->first + s->past_slots);
+#pragma omp for
+        for (count block = 0; block < n_blocks; block++) {
+            if (!ready) continue;
+            count start = block * BLOCK, n_rows = rows - start < BLOCK ? rows - start : BLOCK;
+            for (count row = 0; row < n_rows; row++) {
+                count r = start + row, sequence = r / s->particles, slot = (r * s->capacity + s->slot) * d;
+                count mean = (s->owners == 1 ? sequence : r) * d, noise = r * s->noise_stride;
+                count *line = s->lines + r * s->capacity;
+                noisy(work.query, s->query_mean + mean, layer->query_factor, s->query_noise + noise, d);
+                noisy(s->keys + slot, s->key_mean + mean, layer->key_factor, s->key_noise + noise, d);
+                noisy(s->values + slot, s->value_mean + mean, layer->value_factor, s->value_noise + noise, d);
+                line[s->slot] = r % s->particles;
+                count base = sequence * s->particles * s->capacity * d;
+                Slots stretches[2] = {{s->keys + base, s->values + base, line, s->first, s->last, s->capacity}};
+                if (s->past_keys) {
+                    count past = sequence * s->past_particles, parent = past + s->parents[r];
+                    stretches[1] = (Slots){s->past_keys + past * s->past_slots * d,
+                                           s->past_values + past * s->past_slots * d,
+                                           s->past_lines + parent * s->past_slots,
+                                           s->past_first, s->past_slots, s->past_slots};
+                }
+                attend(work.query, stretches, s->past_keys ? 2 : 1, layer, work.shares, work.context + row * stride);
+                for (count i = 0; i < d; i++)
+                    work.z[row * stride + i] = layer->attention_factor[i] * s->attention_noise[noise + i];
+            }
+            multiply(work.context, d, work.output, work.z, d);
+            for (count row = 0; row < n_rows; row++) {
+                count r = start + row;
+                memcpy(s->z + r * d, work.z + row * stride, d * sizeof(real));
+                /* Rows of a block may belong to different sequences, so the embedding is added here. */
+                const real *e = s->embedding + (s->owners == 1 ? r / s->particles : r) * d;
+                memcpy(work.context + row * stride, e, d * sizeof(real));
+            }
+            if (s->parameters)
+                read_out(layer, &work, work.context, stride, n_rows, s->parameters + start * layer->n_out,
+                         layer->n_out);
+        }
+        if (!ready) {
+#pragma omp atomic write
+            failed = 1;
+        }
+        release(&work);
+    }
+    return failed;
+}
+
+/* Children take over the slots first, ..., last - 1 of their parents' lines: lines[m] <- lines[ancestors[m]]. */
+int inherit_lines(count *lines, const count *ancestors, count batch, count particles, count capacity, count first,
+                  count last, int n_threads)
+{
+    size_t held = (size_t)(last - first) * sizeof(count);
+    int failed = 0;
+#pragma omp parallel num_threads(n_threads)
+    {
+        count *inherited = malloc((size_t)particles * held + 1);
+#pragma omp for
+        for (count sequence = 0; sequence < batch; sequence++) {
+            if (!inherited) continue;
+            count *own = lines + sequence * particles * capacity + first;
+            const count *parents = ancestors + sequence * particles;
+            for (count m = 0; m < particles; m++)
+                memcpy(inherited + m * (last - first), own + parents[m] * capacity, held);
+            for (count m = 0; m < particles; m++) memcpy(own + m * capacity, inherited + m * (last - first), held);
+        }
+        if (!inherited) {
+#pragma omp atomic write
+            failed = 1;
+        }
+        free(inherited);
+    }
+    return failed;
+}

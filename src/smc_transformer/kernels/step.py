@@ -1,0 +1,104 @@
+"""One step of all particles: streams, gaps, forecasts, and laws that the whole-sequence filter does not know."""
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from smc_transformer.kernels.layer import COUNT, POINTER, has_layer, make_layer, point, prescaled
+from smc_transformer.kernels.library import check, library
+from smc_transformer.nn.attention import Noise
+
+if TYPE_CHECKING:
+    from smc_transformer.model import SMCTransformer
+    from smc_transformer.population import Past
+
+
+class Step(ctypes.Structure):
+    """Mirror of the C structure in step.c."""
+
+    _fields_ = [
+        *((name, COUNT) for name in ("batch", "particles", "owners")),
+        *((name, POINTER) for name in ("query_mean", "key_mean", "value_mean", "embedding")),
+        *((name, POINTER) for name in ("query_noise", "key_noise", "value_noise", "attention_noise")),
+        ("noise_stride", COUNT),
+        *((name, POINTER) for name in ("keys", "values", "lines")),
+        *((name, COUNT) for name in ("capacity", "slot", "first", "last")),
+        *((name, POINTER) for name in ("past_keys", "past_values", "past_lines", "parents")),
+        *((name, COUNT) for name in ("past_particles", "past_slots", "past_first")),
+        *((name, POINTER) for name in ("z", "parameters")),
+    ]
+
+
+def mutate_particles(
+    model: "SMCTransformer",
+    embedding: Tensor,
+    noise: Noise,
+    keys: Tensor,
+    values: Tensor,
+    lines: Tensor,
+    slot: int,
+    window: slice,
+    past: "Past | None" = None,
+    past_first: int = 0,
+) -> tuple[Tensor, Tensor | None] | None:
+    """Write the latents of a slot and attend over the window, and over a past from `past_first` on.
+
+    Returns:
+        z and the read-out (None where C does not know it); or None where torch has to do all of it.
+    """
+    kernels = library(keys)
+    if kernels is None:
+        return None
+    batch, n_particles, capacity, d_model = keys.shape
+    embedding = embedding.contiguous()
+    means = model.attention.means(embedding)
+    z = keys.new_empty(batch, n_particles, d_model)
+    parameters = keys.new_empty(batch, n_particles, model.observation.n_parameters) if has_layer(model) else None
+    eps = [prescaled(covariance, part) for covariance, part in zip(model.attention.covariances, noise, strict=True)]
+    stride = eps[0].stride(1)
+    if any(part.stride() != (n_particles * stride, stride, 1) for part in eps):
+        eps, stride = [part.contiguous() for part in eps], d_model
+    task = Step(
+        batch=batch,
+        particles=n_particles,
+        owners=embedding.shape[1],
+        noise_stride=stride,
+        capacity=capacity,
+        slot=slot,
+        first=window.start,
+        last=window.stop,
+    )
+    tensors: dict[str, Tensor | None] = {
+        "query_mean": means.query,
+        "key_mean": means.key,
+        "value_mean": means.value,
+        "embedding": embedding,
+        **dict(zip(("query_noise", "key_noise", "value_noise", "attention_noise"), eps, strict=True)),
+        "keys": keys,
+        "values": values,
+        "lines": lines,
+        "z": z,
+        "parameters": parameters,
+    }
+    if past is not None:
+        names = ("past_keys", "past_values", "past_lines", "parents")
+        tensors |= dict(zip(names, past, strict=True))
+        task.past_particles, task.past_slots, task.past_first = *past.lines.shape[1:], past_first
+    layer = make_layer(model)
+    point(task, tensors)
+    check(kernels.mutate_particles(ctypes.byref(task), ctypes.byref(layer), torch.get_num_threads()))
+    return z, parameters
+
+
+def inherit_lines(lines: Tensor, ancestors: Tensor, held: slice) -> bool:
+    """Let children take over the held slots of their parents' lines, in place; False where torch has to do it."""
+    kernels = library(lines.new_empty(0, dtype=torch.float32))
+    if kernels is None:
+        return False
+    ancestors = ancestors.contiguous()
+    sizes = (*lines.shape, held.start, held.stop)
+    pointers = (POINTER(lines.data_ptr()), POINTER(ancestors.data_ptr()))
+    check(kernels.inherit_lines(*pointers, *map(COUNT, sizes), torch.get_num_threads()))
+    return True
