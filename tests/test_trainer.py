@@ -160,7 +160,7 @@ def test_fewer_lines_than_particles_also_learn():
 
 
 def test_all_sequences_are_used_in_every_epoch(monkeypatch):
-    calls = spy_on(monkeypatch, trainer_module, "training_step")
+    calls = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
     fit(small_model(), TRAIN, **{**SETTINGS, "epochs": 2})
     batches = [arguments[1] for arguments, _, _ in calls]
     assert [len(batch) for batch in batches] == [6, 6, 6, 2] * 2
@@ -186,12 +186,12 @@ def test_em_steps_once_a_batch_with_step_sizes_that_go_on_over_epochs(monkeypatc
 
 
 def test_em_is_given_the_statistics_of_its_own_batch(monkeypatch):
-    steps = spy_on(monkeypatch, trainer_module, "training_step")
+    steps = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
     calls = spy_on(monkeypatch, trainer_module, "em_step")
     fit(small_model(), TRAIN, **{**SETTINGS, "epochs": 2})
     assert len(steps) == len(calls) == 8
     for (_, _, step), (arguments, _, _) in zip(steps, calls, strict=True):
-        assert arguments[1] is step.statistics
+        assert arguments[1] is step[0]
 
 
 def test_without_an_em_step_size_there_is_no_em(monkeypatch):
@@ -250,7 +250,7 @@ def test_training_uses_its_number_of_particles(monkeypatch, n_particles):
     calls = spy_on(monkeypatch, step_module, "particle_filter")
     fit(small_model(), TRAIN, VALIDATION, n_particles=n_particles, **{**SETTINGS, "epochs": 2})
     expected = 5 if n_particles is None else n_particles
-    assert [result.log_weights.shape[1] for _, _, (result, _) in calls] == [expected] * 8
+    assert [result.log_weights.shape[1] for _, _, result in calls] == [expected] * 8
 
 
 @pytest.mark.parametrize("n_lines", [None, 2, 9])
@@ -264,7 +264,7 @@ def test_training_uses_its_number_of_lines(monkeypatch, n_lines):
 def test_validation_uses_its_number_of_particles(monkeypatch):
     calls = spy_on(monkeypatch, evaluation, "particle_filter")
     fit(small_model(), TRAIN, VALIDATION, **{**SETTINGS, "epochs": 2, "validation_particles": 11})
-    assert [result.log_weights.shape[1] for _, _, (result, _) in calls] == [11, 11]
+    assert [result.log_weights.shape[1] for _, _, result in calls] == [11, 11]
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0.0, [1, 2, 3, 4, 4, 5, 6, 7, 8, 8]), (3600.0, [4, 8])])
@@ -277,7 +277,7 @@ def test_checkpoints_are_saved_as_often_as_asked_for(monkeypatch, tmp_path, seco
 
 def test_training_is_in_training_mode_validation_in_evaluation_mode_and_so_is_the_result(monkeypatch):
     modes = []
-    for name in ("training_step", "negative_log_likelihood", "em_step"):
+    for name in ("accumulate_gradients", "negative_log_likelihood", "em_step"):
         honest = getattr(trainer_module, name)
 
         def spy(model, *arguments, honest=honest, name=name, **options):
@@ -288,7 +288,7 @@ def test_training_is_in_training_mode_validation_in_evaluation_mode_and_so_is_th
     model = small_model()
     model.eval()
     fit(model, TRAIN, VALIDATION, **{**SETTINGS, "epochs": 2})
-    epoch = [("training_step", True), ("em_step", True)] * 4 + [("negative_log_likelihood", False)]
+    epoch = [("accumulate_gradients", True), ("em_step", True)] * 4 + [("negative_log_likelihood", False)]
     assert modes == epoch * 2
     assert not model.training
 
@@ -356,11 +356,11 @@ def test_interrupted_validation_resumes_to_the_same_result(monkeypatch, tmp_path
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("name", ["training_step", "em_step", "save_checkpoint"])
+@pytest.mark.parametrize("name", ["accumulate_gradients", "em_step", "save_checkpoint"])
 @pytest.mark.parametrize("seconds", [0.0, 3600.0])
 def test_a_step_interrupted_anywhere_resumes_to_the_same_result(monkeypatch, tmp_path, name, after, seconds):
     """With the weights moved but not the covariances, say, nothing may be saved."""
-    at = {"training_step": 7, "em_step": 7, "save_checkpoint": 2}[name]
+    at = {"accumulate_gradients": 7, "em_step": 7, "save_checkpoint": 2}[name]
     interrupt_once(monkeypatch, trainer_module, name, at=at, after=after)
     assert_resumes_to_the_same_result(tmp_path / "run.safetensors", checkpoint_seconds=seconds)
 
@@ -396,7 +396,7 @@ def test_a_run_that_ran_out_of_patience_stays_stopped(monkeypatch, tmp_path):
     first, second = small_model(), small_model(seed=99)
     history = fit(first, TRAIN, VALIDATION, **settings)
     assert len(history) < 30
-    calls = spy_on(monkeypatch, trainer_module, "training_step")
+    calls = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
     assert fit(second, TRAIN, VALIDATION, **{**settings, "epochs": 40}) == history
     assert calls == []
     assert_same(weights(first), weights(second))
@@ -428,7 +428,7 @@ def test_checkpoints_of_other_runs_are_refused_and_the_difference_named(monkeypa
     settings = {**SETTINGS, "epochs": 1, "checkpoint": path}
     fit(small_model(), TRAIN, VALIDATION, **settings)
     before = path.read_bytes()
-    calls = spy_on(monkeypatch, trainer_module, "training_step")
+    calls = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
     other = {"model": small_model, "train": TRAIN, "validation": VALIDATION, **settings, **OTHER_RUNS[difference]}
     model = other.pop("model")()
     untouched = weights(model)
@@ -447,14 +447,14 @@ def test_only_what_differs_is_named(tmp_path):
 
 
 def test_a_folder_for_a_checkpoint_is_refused_before_training(monkeypatch, tmp_path):
-    calls = spy_on(monkeypatch, trainer_module, "training_step")
+    calls = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
     with pytest.raises(CheckpointError, match=r"must be a file, but .* is a folder"):
         fit(small_model(), TRAIN, checkpoint=tmp_path, **SETTINGS)
     assert calls == []
 
 
 def test_a_checkpoint_below_a_file_is_refused_before_training(monkeypatch, tmp_path):
-    calls = spy_on(monkeypatch, trainer_module, "training_step")
+    calls = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(CheckpointError, match="no checkpoint can be written to"):
         fit(small_model(), TRAIN, checkpoint=tmp_path / "file" / "run.safetensors", **SETTINGS)
@@ -462,7 +462,7 @@ def test_a_checkpoint_below_a_file_is_refused_before_training(monkeypatch, tmp_p
 
 
 def test_a_checkpoint_in_a_folder_that_is_not_writable_is_refused_before_training(monkeypatch, tmp_path):
-    calls = spy_on(monkeypatch, trainer_module, "training_step")
+    calls = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
     monkeypatch.setattr(checkpoint.os, "access", lambda *arguments: False)  # the superuser may write anywhere
     with pytest.raises(CheckpointError, match="the folder is not writable"):
         fit(small_model(), TRAIN, checkpoint=tmp_path / "run.safetensors", **SETTINGS)

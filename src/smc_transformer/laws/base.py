@@ -80,9 +80,25 @@ class ObservationLaw(nn.Module, ABC):
         del targets, parameters, weights
         return None
 
+    def merge(self, statistics: list[Any], shares: list[float]) -> Any:
+        """The statistics of a batch from those of its parts; `shares` of the sequences sum to one.
+
+        Right as it is for averages over the sequences; a law with other statistics overrides it.
+        """
+        if all(part is None for part in statistics):
+            return None
+        if not all(isinstance(part, Tensor) for part in statistics):
+            raise TypeError(f"{type(self).__name__} needs a method merge for statistics of its own kind")
+        return weighted_mean(statistics, shares)
+
     def em_step_(self, statistics: Any, step_size: float) -> None:
         """Move what EM learns towards the statistics of a batch."""
         del statistics, step_size
+
+
+def weighted_mean(parts: list[Tensor], shares: list[float]) -> Tensor:
+    """The mean of tensors of one shape, each with its share."""
+    return torch.stack([share * part for part, share in zip(parts, shares, strict=True)]).sum(dim=0)
 
 
 def weighted_second_moment(

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.laws.base import ObservationLaw
+from smc_transformer.laws.base import ObservationLaw, weighted_mean
 
 CORRELATION_FLOOR = 1e-3
 """Smallest eigenvalue of a learned correlation: one target may be almost a function of the others."""
@@ -75,6 +75,13 @@ class ScaledLaw(ObservationLaw):
         """Smallest and largest log-scale of each target."""
         rows = parameters[..., self.n_targets : 2 * self.n_targets].detach().reshape(-1, self.n_targets)
         return rows.amin(dim=0), rows.amax(dim=0)
+
+    def merge(self, statistics: list[ScaleStatistics], shares: list[float]) -> ScaleStatistics:
+        return ScaleStatistics(
+            weighted_mean([part.correlation for part in statistics], shares),
+            torch.stack([part.lowest for part in statistics]).amin(dim=0),
+            torch.stack([part.highest for part in statistics]).amax(dim=0),
+        )
 
     @torch.no_grad()
     def em_step_(self, statistics: ScaleStatistics, step_size: float) -> None:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from smc_transformer.laws.base import weighted_second_moment
+from smc_transformer.laws.base import weighted_mean, weighted_second_moment
 from smc_transformer.nn.attention import Noise
 from smc_transformer.smc.genealogy import gather_lines
 
@@ -73,6 +73,15 @@ def em_statistics(
             for (name, covariance), eps in zip(model.latent_covariances().items(), noise, strict=True)
         }
     return Statistics(model.observation.statistics(targets, parameters, weights), latent)
+
+
+def merge_statistics(model: "SMCTransformer", parts: list[tuple[Statistics, float]]) -> Statistics:
+    """The statistics of a batch from those of its parts, each with its share of the sequences."""
+    if len(parts) == 1:
+        return parts[0][0]
+    shares = [share for _, share in parts]
+    latent = {name: weighted_mean([part.latent[name] for part, _ in parts], shares) for name in parts[0][0].latent}
+    return Statistics(model.observation.merge([part.observation for part, _ in parts], shares), latent)
 
 
 def em_step(model: "SMCTransformer", statistics: Statistics, step_size: float) -> None:

@@ -29,10 +29,10 @@ from smc_transformer.learning.checkpoint import (
     restore_optimiser,
     save_checkpoint,
 )
+from smc_transformer.learning.chunks import accumulate_gradients
 from smc_transformer.learning.em import em_step, power_step_size
 from smc_transformer.learning.evaluation import count_observations, negative_log_likelihood
 from smc_transformer.learning.schedule import Schedule, constant
-from smc_transformer.learning.step import training_step
 from smc_transformer.model import SMCTransformer
 from smc_transformer.progress import ProgressReport, progress_report
 from smc_transformer.randomness import derived_generator
@@ -219,18 +219,18 @@ class _Run:
         chosen = self._chosen(self.at.step)
         x = self.train[chosen]
         self.model.train()
+        self.optimiser.zero_grad()
         try:
-            step = training_step(
+            statistics, log_likelihood = accumulate_gradients(
                 self.model,
                 x,
+                count_observations(self.model, x),
                 n_particles=trainer.n_particles,
                 n_lines=trainer.n_lines,
                 generator=derived_generator(trainer.seed, _STEP, number, device=x.device),
             )
         except WeightCollapseError as error:
             raise WeightCollapseError(int(chosen[error.sequence]), error.step) from None
-        self.optimiser.zero_grad()
-        (-step.objective.sum() / count_observations(self.model, x)).backward()
         if trainer.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.parameters, trainer.clip_norm)
         for group, rate in zip(self.optimiser.param_groups, self.learning_rates, strict=True):
@@ -238,9 +238,9 @@ class _Run:
         self.between_steps = False  # an interrupt from here on must not save half an update
         self.optimiser.step()
         if trainer.em_step_size is not None:
-            em_step(self.model, step.statistics, trainer.em_step_size(number))
+            em_step(self.model, statistics, trainer.em_step_size(number))
         self.at.step = number
-        self.at.epoch_log_likelihood += float(step.log_likelihood.sum())
+        self.at.epoch_log_likelihood += float(log_likelihood.sum())
         self.between_steps = True
 
     def _chosen(self, step: int) -> Tensor:
