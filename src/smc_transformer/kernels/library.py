@@ -21,7 +21,7 @@ from smc_transformer.folders import cache_folder
 
 logger = logging.getLogger(__name__)
 
-SOURCES = ("filter.c", "step.c", "lines.c", "noise.c")
+SOURCES = ("filter.c", "step.c", "lines.c", "attention.c", "noise.c")
 HEADERS = ("common.h", "layer.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 

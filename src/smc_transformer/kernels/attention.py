@@ -1,0 +1,64 @@
+"""Causal self-attention of whole lines over a window, with gradients."""
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from smc_transformer.kernels.layer import COUNT, POINTER, point
+from smc_transformer.kernels.library import check, library
+
+
+class Attention(ctypes.Structure):
+    """Mirror of the C structure in attention.c."""
+
+    _fields_ = [
+        *((name, COUNT) for name in ("rows", "steps", "d", "heads", "window")),
+        *((name, POINTER) for name in ("query", "key", "value", "context", "log_total", "context_gradient")),
+        *((name, POINTER) for name in ("query_gradient", "key_gradient", "value_gradient")),
+    ]
+
+
+def attend_lines(query: Tensor, key: Tensor, value: Tensor, n_heads: int, window: int | None) -> Tensor | None:
+    """The contexts (batch, line, time, d) of queries, keys and values of that shape; None where torch must do it."""
+    if library(query) is None:
+        return None
+    return _AttendLines.apply(query, key, value, n_heads, window)
+
+
+class _AttendLines(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, n_heads: int, window: int | None) -> Tensor:
+        kernels = library(query)
+        assert kernels is not None
+        query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
+        context = torch.empty_like(query)
+        log_total = query.new_empty(*query.shape[:-2], n_heads, query.shape[-2])
+        task = _task(query, n_heads, window)
+        point(task, {"query": query, "key": key, "value": value, "context": context, "log_total": log_total})
+        check(kernels.attend_lines(ctypes.byref(task), torch.get_num_threads()))
+        ctx.save_for_backward(query, key, value, context, log_total)
+        ctx.settings = (n_heads, window)
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        query, key, value, context, log_total = ctx.saved_tensors
+        kernels = library(query)
+        assert kernels is not None
+        gradients = [torch.empty_like(part) for part in (query, key, value)]
+        task = _task(query, *ctx.settings)
+        tensors = {"query": query, "key": key, "value": value, "context": context, "log_total": log_total}
+        names = ("query_gradient", "key_gradient", "value_gradient")
+        tensors |= {"context_gradient": gradient.contiguous(), **dict(zip(names, gradients, strict=True))}
+        point(task, tensors)
+        check(kernels.attend_lines_backward(ctypes.byref(task), torch.get_num_threads()))
+        return *gradients, None, None
+
+
+def _task(query: Tensor, n_heads: int, window: int | None) -> Attention:
+    *rows, n_steps, d_model = query.shape
+    return Attention(rows=torch.Size(rows).numel(), steps=n_steps, d=d_model, heads=n_heads, window=window or 0)
