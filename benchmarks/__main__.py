@@ -1,4 +1,7 @@
-"""Run all benchmarks, print a table, write benchmarks/results.json: `make bench`, or `python -m benchmarks --tiny`."""
+"""Measure speed and memory, print a table, write benchmarks/results.json: `make bench`, or with --tiny to try.
+
+python -m benchmarks --only stream growth
+"""
 
 import argparse
 import json
@@ -7,23 +10,40 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import training_step
+from benchmarks import fitting, growth, memory, multistep, predictive, startup, stream, training_step
 
 RESULTS = Path(__file__).with_name("results.json")
+BENCHMARKS = {
+    "training_step": training_step,
+    "predictive": predictive,
+    "multistep": multistep,
+    "growth": growth,
+    "memory": memory,
+    "stream": stream,
+    "fitting": fitting,
+    "startup": startup,
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="tiny sizes: only to see that everything runs")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="file for the results")
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, help="some of them; nothing is written without --out")
+    parser.add_argument("--out", type=Path, help=f"file for the results (default: {RESULTS.name} here)")
     options = parser.parse_args()
-    rows = training_step.measure(tiny=options.tiny)
-    options.out.write_text(json.dumps(rows, indent=2) + "\n")
+    console = Console(width=150)
+    rows = []
+    for name in options.only or BENCHMARKS:
+        console.print(f"measuring {name} ...", style="dim")
+        rows += BENCHMARKS[name].measure(tiny=options.tiny)
+    out = options.out or (None if options.only else RESULTS)
+    if out is not None:
+        out.write_text(json.dumps(rows, indent=2) + "\n")
     table = Table("ratio", "size (batch, particles, steps)", "measured", "target", "met")
     for row in rows:
-        size = ", ".join(map(str, row["size"]))
-        table.add_row(row["name"], size, str(row["ratio"]), str(row["target"]), "yes" if row["met"] else "no")
-    Console().print(table)
+        met = "" if row["target"] is None else "yes" if row["met"] else "[red]no[/red]"
+        table.add_row(row["name"], str(row["size"]), f"{row['ratio']:g}", row["target"] or "reported", met)
+    console.print(table)
 
 
 if __name__ == "__main__":

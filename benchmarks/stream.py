@@ -1,37 +1,32 @@
-"""One stream, 100 particles, window 64: time per observation around the 100th and the 10,000th step, and memory.
-
-python -m benchmarks.stream
-"""
+"""One stream, 100 particles, window 64: time per observation around the 10,000th and the 100th step, and memory."""
 
 import statistics
 from time import perf_counter
 
 import torch
-from rich.console import Console
 
+from benchmarks.rows import row
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 
-N_STEPS, AROUND = 10_050, 50
+EARLY, LATE, AROUND = 100, 10_000, 50
 
 
-def main() -> None:
-    torch.set_num_threads(1)
+def measure(*, tiny=False):
+    late = 200 if tiny else LATE
     model = SMCTransformer(SMCTransformerConfig(window=64), generator=0)
     state = model.init_state(1, n_particles=100, generator=1)
     generator = torch.Generator().manual_seed(2)
-    times = []
-    for _ in range(N_STEPS):
+    times, held = [], []
+    for _ in range(late + AROUND):
         x = torch.randn(1, 1, generator=generator)
         started = perf_counter()
         state, _ = model.observe(state, x)
         times.append(perf_counter() - started)
-    early = statistics.median(times[100 - AROUND : 100 + AROUND])
-    late = statistics.median(times[10_000 - AROUND : 10_000 + AROUND])
-    Console().print(
-        f"{1000 * early:.2f} ms at step 100, {late / early:.2f} times that at step 10,000; "
-        f"{state.population.keys.shape[2]} slots held"
-    )
-
-
-if __name__ == "__main__":
-    main()
+        population = state.population
+        held.append(population.keys.nbytes + population.values.nbytes + population.lines.nbytes)
+    at_early, at_late = (statistics.median(times[at - AROUND : at + AROUND]) for at in (EARLY, late))
+    size = f"100 particles, window 64, {1000 * at_early:.2g} ms an observation"
+    return [
+        row(f"stream: time at observation {late} / at {EARLY}", size, at_late / at_early, at_most=1.1),
+        row(f"stream: memory at observation {late} / at {EARLY}", size, held[late] / held[EARLY], at_most=1),
+    ]

@@ -3,7 +3,7 @@
    queries, keys, values and their results are (rows, steps, d); a head is a slice of d. The query of step t sees the
    steps t - window + 1, ..., t. The work of a line grows with steps x window, and its numbers stay in cache. */
 
-#include "common.h"
+#include "band.h"
 
 typedef struct {
     count rows, steps, d, heads, window; /* window 0: all the past */
@@ -13,43 +13,6 @@ typedef struct {
     const real *context_gradient;
     real *query_gradient, *key_gradient, *value_gradient;
 } Attention;
-
-/* One head of one row as (size, padded steps), so that vectors run over steps; one vector more for reading ahead. */
-static void transpose_head(const real *x, count steps, count d, count size, count stride, real *out)
-{
-    for (count t = 0; t < steps; t++)
-        for (count i = 0; i < size; i++) out[i * stride + t] = x[t * d + i];
-}
-
-/* out[s - first] = x . column s, for first <= s < last; writes whole vectors. */
-static inline void products(const real *restrict x, const real *restrict columns, count stride, count size, count first,
-                            count last, real *restrict out)
-{
-    for (count s = first; s < last; s += LANES) {
-        vector sum = {0};
-        for (count i = 0; i < size; i++) sum += x[i] * load(columns + i * stride + s);
-        store(out + s - first, sum);
-    }
-}
-
-/* out = sum_s weight[s - first] x_s, for first <= s < last. */
-static inline void mix(const real *restrict weight, const real *restrict x, count d, count size, count first, count last,
-                       real *restrict out)
-{
-    count i = 0;
-    for (; i + LANES <= size; i += LANES) {
-        vector sum = {0};
-        for (count s = first; s < last; s++) sum += weight[s - first] * load(x + s * d + i);
-        store(out + i, sum);
-    }
-    for (; i < size; i++) {
-        real sum = 0;
-        for (count s = first; s < last; s++) sum += weight[s - first] * x[s * d + i];
-        out[i] = sum;
-    }
-}
-
-static inline count first_step(const Attention *a, count t) { return a->window && t >= a->window ? t + 1 - a->window : 0; }
 
 /* Returns 0, or 1 when there was not enough memory. */
 int attend_lines(const Attention *a, int n_threads)
@@ -68,7 +31,7 @@ int attend_lines(const Attention *a, int n_threads)
                 count base = row * T * d + head * size;
                 transpose_head(a->key + base, T, d, size, stride, keys);
                 for (count t = 0; t < T; t++) {
-                    count first = first_step(a, t), n = t + 1 - first;
+                    count first = first_step(a->window, t), n = t + 1 - first;
                     products(a->query + base + t * d, keys, stride, size, first, t + 1, shares);
                     real top = -INFINITY, total = 0;
                     for (count s = 0; s < n; s++) shares[s] *= root;
@@ -111,7 +74,7 @@ int attend_lines_backward(const Attention *a, int n_threads)
                 transpose_head(a->key + base, T, d, size, stride, keys);
                 transpose_head(a->value + base, T, d, size, stride, values);
                 for (count t = 0; t < T; t++) {
-                    count first = first_step(a, t), n = t + 1 - first;
+                    count first = first_step(a->window, t), n = t + 1 - first;
                     const real *query = a->query + base + t * d, *gradient = a->context_gradient + base + t * d;
                     real log_total = a->log_total[(row * a->heads + head) * T + t];
                     real along = dot(gradient, a->context + base + t * d, size);

@@ -24,6 +24,16 @@ typedef real vector __attribute__((vector_size(64), aligned(sizeof(real)), may_a
 static inline vector load(const real *x) { return *(const vector *)x; }
 static inline void store(real *x, vector v) { *(vector *)x = v; }
 
+/* Where the noise of a particle at a step is: tensors (batch, particles, steps, d) may lie in memory in any order. */
+typedef struct {
+    count sequence, particle, step;
+} Strides;
+
+static inline count place(const Strides *strides, count sequence, count particle, count step)
+{
+    return sequence * strides->sequence + particle * strides->particle + step * strides->step;
+}
+
 static inline count padded(count n) { return (n + LANES - 1) / LANES * LANES; }
 
 /* Zeroed memory for n numbers, aligned and padded to whole vectors; NULL when there is none. */
@@ -35,7 +45,23 @@ static inline real *scratch(count n)
     return memory;
 }
 
+static inline void prefetch(const real *x, count n)
+{
+    for (count i = 0; i < n; i += LANES) __builtin_prefetch(x + i);
+}
+
 static inline real square_root(real x) { return sizeof(real) == 4 ? (real)sqrtf((float)x) : (real)sqrt(x); }
+
+static inline real total(const real *restrict x, count n)
+{
+    vector sums = {0};
+    count i = 0;
+    for (; i + LANES <= n; i += LANES) sums += load(x + i);
+    real sum = 0;
+    for (int lane = 0; lane < LANES; lane++) sum += sums[lane];
+    for (; i < n; i++) sum += x[i];
+    return sum;
+}
 
 static inline real dot(const real *restrict x, const real *restrict y, count n)
 {
@@ -54,6 +80,27 @@ static inline void add_scaled(real *restrict out, real a, const real *restrict x
     count i = 0;
     for (; i + LANES <= n; i += LANES) store(out + i, load(out + i) + a * load(x + i));
     for (; i < n; i++) out[i] += a * x[i];
+}
+
+/* out = a x + b, number by number; out may be x */
+static inline void multiply_add(real *out, const real *a, const real *x, const real *b, count n)
+{
+    count i = 0;
+    for (; i + LANES <= n; i += LANES) store(out + i, load(a + i) * load(x + i) + load(b + i));
+    for (; i < n; i++) out[i] = a[i] * x[i] + b[i];
+}
+
+/* out = x - mean, scaled to unit variance; returns one over the deviation. out may be x. */
+static inline real standardise(const real *x, real *out, count n, real epsilon)
+{
+    real mean = total(x, n) / n;
+    count i = 0;
+    for (; i + LANES <= n; i += LANES) store(out + i, load(x + i) - mean);
+    for (; i < n; i++) out[i] = x[i] - mean;
+    real scale = 1 / square_root(dot(out, out, n) / n + epsilon);
+    for (i = 0; i + LANES <= n; i += LANES) store(out + i, load(out + i) * scale);
+    for (; i < n; i++) out[i] *= scale;
+    return scale;
 }
 
 /* exp(x) for x <= 0 without branches, so that loops over it become vector code: 2^k e^r, |r| <= log(2) / 2. */

@@ -11,6 +11,7 @@ typedef struct {
     count batch, particles, steps, window, n_targets; /* window 0: all the past */
     const real *query_mean, *key_mean, *value_mean, *embedding;                     /* (batch, steps, d) */
     const real *query_noise, *key_noise, *value_noise, *attention_noise;            /* (batch, particles, steps, d) */
+    Strides noise_strides;
     const real *targets, *last_targets; /* (batch, steps, n_targets); last_targets NULL: nothing is added */
     /* Log p(X_t | particle) = constant - log-scales + f(|root^-1 ((X_t - location) / scale)|^2), with f(s) = -s / 2, or
        -(degrees + n_targets) / 2 log(1 + s / degrees) for a Student-t. Parameters: locations, then log-scales. */
@@ -169,10 +170,10 @@ static void mutate(const Filter *f, const Layer *layer, Workspace *work, count s
     for (count start = 0; start < M; start += BLOCK) {
         count n_rows = M - start < BLOCK ? M - start : BLOCK;
         for (count row = 0; row < n_rows; row++) {
-            count m = start + row, noise = ((sequence * M + m) * T + step) * d, slot = (m * T + step) * d;
-            noisy(work->query, f->query_mean + mean, layer->query_factor, f->query_noise + noise, d);
-            noisy(keys + slot, f->key_mean + mean, layer->key_factor, f->key_noise + noise, d);
-            noisy(values + slot, f->value_mean + mean, layer->value_factor, f->value_noise + noise, d);
+            count m = start + row, noise = place(&f->noise_strides, sequence, m, step), slot = (m * T + step) * d;
+            multiply_add(work->query, layer->query_factor, f->query_noise + noise, f->query_mean + mean, d);
+            multiply_add(keys + slot, layer->key_factor, f->key_noise + noise, f->key_mean + mean, d);
+            multiply_add(values + slot, layer->value_factor, f->value_noise + noise, f->value_mean + mean, d);
             lines[m * T + step] = m;
             Slots past = {keys, values, lines + m * T, first, step + 1, T};
             attend(work->query, &past, 1, layer, work->shares, work->context + row * stride);

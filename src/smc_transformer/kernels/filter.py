@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
-from smc_transformer.kernels.layer import COUNT, NUMBER, POINTER, has_layer, make_layer, point, prescaled
+from smc_transformer.kernels.layer import (
+    COUNT,
+    NOISES,
+    NUMBER,
+    POINTER,
+    Strides,
+    has_layer,
+    make_layer,
+    point,
+    prescaled,
+    strides_of,
+)
 from smc_transformer.kernels.library import check, library
 from smc_transformer.laws.elliptical import elliptical
 from smc_transformer.nn.attention import Noise
@@ -28,7 +39,8 @@ class Filter(ctypes.Structure):
     _fields_ = [
         *((name, COUNT) for name in ("batch", "particles", "steps", "window", "n_targets")),
         *((name, POINTER) for name in ("query_mean", "key_mean", "value_mean", "embedding")),
-        *((name, POINTER) for name in ("query_noise", "key_noise", "value_noise", "attention_noise")),
+        *((name, POINTER) for name in NOISES),
+        ("noise_strides", Strides),
         *((name, POINTER) for name in ("targets", "last_targets")),
         ("n_parameters", COUNT),
         *((name, POINTER) for name in ("root", "lowest", "highest")),
@@ -77,7 +89,9 @@ def run_filter(
         for step in range(1, n_steps):
             torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[step])
     means = attention.means(embedding)
-    names = ("query_noise", "key_noise", "value_noise", "attention_noise")
+    eps, strides = strides_of(
+        [prescaled(covariance, part) for covariance, part in zip(attention.covariances, noise, strict=True)]
+    )
     collapsed = torch.empty(batch, dtype=torch.long)
     task = Filter(
         batch=batch,
@@ -85,6 +99,7 @@ def run_filter(
         steps=n_steps,
         window=config.window or 0,
         n_targets=config.n_targets,
+        noise_strides=strides,
         n_parameters=model.observation.n_parameters,
         constant=law.constant,
         degrees=law.degrees or 0.0,
@@ -101,10 +116,7 @@ def run_filter(
             "key_mean": means.key,
             "value_mean": means.value,
             "embedding": embedding.contiguous(),
-            **{
-                name: prescaled(covariance, eps).contiguous()
-                for name, covariance, eps in zip(names, attention.covariances, noise, strict=True)
-            },
+            **dict(zip(NOISES, eps, strict=True)),
             "targets": targets[:, 1:].contiguous(),
             "last_targets": targets[:, :-1].contiguous() if config.predict_change else None,
             "root": law.root.contiguous(),

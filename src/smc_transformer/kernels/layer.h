@@ -61,9 +61,9 @@ static void multiply(const real *restrict x, count n_in, const real *restrict we
     for (count first = 0; first < stride; first += LANES)
         for (count row = 0; row < BLOCK; row += 4) {
             const real *x_0 = x + row * x_stride, *x_1 = x_0 + x_stride, *x_2 = x_1 + x_stride, *x_3 = x_2 + x_stride;
-            real *place = out + row * stride + first;
-            vector out_0 = load(place), out_1 = load(place + stride);
-            vector out_2 = load(place + 2 * stride), out_3 = load(place + 3 * stride);
+            real *target = out + row * stride + first;
+            vector out_0 = load(target), out_1 = load(target + stride);
+            vector out_2 = load(target + 2 * stride), out_3 = load(target + 3 * stride);
             for (count i = 0; i < n_in; i++) {
                 vector column = load(weight + i * stride + first);
                 out_0 += x_0[i] * column;
@@ -71,30 +71,11 @@ static void multiply(const real *restrict x, count n_in, const real *restrict we
                 out_2 += x_2[i] * column;
                 out_3 += x_3[i] * column;
             }
-            store(place, out_0);
-            store(place + stride, out_1);
-            store(place + 2 * stride, out_2);
-            store(place + 3 * stride, out_3);
+            store(target, out_0);
+            store(target + stride, out_1);
+            store(target + 2 * stride, out_2);
+            store(target + 3 * stride, out_3);
         }
-}
-
-/* Layer norm of one row, in place. */
-static inline void normalise(real *restrict x, const real *restrict gain, const real *restrict bias, count n,
-                             real epsilon)
-{
-    real sum = 0, squares = 0;
-    for (count i = 0; i < n; i++) sum += x[i];
-    real mean = sum / n;
-    for (count i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
-    real scale = 1 / square_root(squares / n + epsilon);
-    for (count i = 0; i < n; i++) x[i] = (x[i] - mean) * scale * gain[i] + bias[i];
-}
-
-/* out = mean + factor * noise */
-static inline void noisy(real *restrict out, const real *restrict mean, const real *restrict factor,
-                         const real *restrict noise, count n)
-{
-    for (count i = 0; i < n; i++) out[i] = mean[i] + factor[i] * noise[i];
 }
 
 /* Slots first, ..., last - 1 of one line: keys and values (particles, capacity, d) are those of all particles of the
@@ -146,9 +127,11 @@ static void read_out(const Layer *layer, Workspace *work, const real *embedding,
     for (count row = 0; row < n_rows; row++) {
         const real *e = embedding + row * embedding_stride, *z = work->z + row * stride;
         real *hidden = work->hidden + row * stride;
-        for (count i = 0; i < d; i++) hidden[i] = z[i] + e[i];
+        memcpy(hidden, e, d * sizeof(real));
+        add_scaled(hidden, 1, z, d);
         if (!layer->inner) continue;
-        normalise(hidden, layer->gain_1, layer->bias_1, d, (real)layer->epsilon_1);
+        standardise(hidden, hidden, d, (real)layer->epsilon_1);
+        multiply_add(hidden, layer->gain_1, hidden, layer->bias_1, d);
         memcpy(work->middle + row * wide, layer->inner_bias, d_ff * sizeof(real));
     }
     if (layer->inner) {
@@ -159,7 +142,10 @@ static void read_out(const Layer *layer, Workspace *work, const real *embedding,
     }
     for (count row = 0; row < n_rows; row++) {
         real *hidden = work->hidden + row * stride;
-        if (layer->inner) normalise(hidden, layer->gain_2, layer->bias_2, d, (real)layer->epsilon_2);
+        if (layer->inner) {
+            standardise(hidden, hidden, d, (real)layer->epsilon_2);
+            multiply_add(hidden, layer->gain_2, hidden, layer->bias_2, d);
+        }
         for (count o = 0; o < layer->n_out; o++)
             out[row * out_stride + o] = layer->projection_bias[o] + dot(hidden, layer->projection + o * d, d);
     }

@@ -1,9 +1,10 @@
 """A model's parameters as the C kernels want them (`Layer` in layer.h)."""
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from smc_transformer.nn.covariance import Covariance, FullCovariance
 from smc_transformer.nn.readout import LinearReadout, TransformerReadout
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 POINTER, COUNT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
+NOISES = ("query_noise", "key_noise", "value_noise", "attention_noise")
 FACTORS = ("query_factor", "key_factor", "value_factor", "attention_factor")
 NET = ("gain_1", "bias_1", "inner", "inner_bias", "outer", "outer_bias", "gain_2", "bias_2")
 
@@ -30,7 +32,7 @@ class Layer(ctypes.Structure):
     ]
 
 
-def point(structure: ctypes.Structure, tensors: dict[str, Tensor | None]) -> None:
+def point(structure: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:
     """Set pointers to contiguous tensors, which are kept alive as long as the structure."""
     kept: list[Tensor] = getattr(structure, "kept", [])
     for name, tensor in tensors.items():
@@ -40,6 +42,20 @@ def point(structure: ctypes.Structure, tensors: dict[str, Tensor | None]) -> Non
     structure.kept = kept
 
 
+class Strides(ctypes.Structure):
+    """Mirror of the C structure in common.h."""
+
+    _fields_ = [(name, COUNT) for name in ("sequence", "particle", "step")]
+
+
+def strides_of(tensors: Sequence[Tensor]) -> tuple[list[Tensor], Strides]:
+    """Tensors (batch, particle, time, d) whose rows of d numbers C can find, copied only if they lie differently."""
+    first = tensors[0].stride()
+    if first[-1] != 1 or any(tensor.stride() != first for tensor in tensors):
+        tensors = [tensor.contiguous() for tensor in tensors]
+    return list(tensors), Strides(*tensors[0].stride()[:3])
+
+
 def has_layer(model: "SMCTransformer") -> bool:
     """Whether the kernels know this model's read-out."""
     return type(model.readout) in (TransformerReadout, LinearReadout)
@@ -47,20 +63,31 @@ def has_layer(model: "SMCTransformer") -> bool:
 
 def make_layer(model: "SMCTransformer") -> Layer:
     """The parameters of a model; those of an unknown read-out are left out."""
+    return layer_of(layer_parameters(model), model.attention.n_heads, model.observation.n_parameters, model.readout)
+
+
+def layer_parameters(model: "SMCTransformer") -> dict[str, Tensor]:
+    """The parameters by their names in the C structure."""
     attention, readout = model.attention, model.readout
-    layer = Layer(d=model.config.d_model, heads=attention.n_heads, d_ff=1, n_out=model.observation.n_parameters)
-    tensors: dict[str, Any] = dict(zip(FACTORS, map(diagonal_factor, attention.covariances), strict=True))
-    tensors["output"] = attention.output.weight
+    parameters = dict(zip(FACTORS, map(diagonal_factor, attention.covariances), strict=True))
+    parameters["output"] = attention.output.weight
     if isinstance(readout, TransformerReadout):
         first, second = readout.attention_norm, readout.output_norm
         inner, outer = readout.feed_forward[0], readout.feed_forward[2]
         weights = (first.weight, first.bias, inner.weight, inner.bias, outer.weight, outer.bias)
-        tensors |= dict(zip(NET, (*weights, second.weight, second.bias), strict=True))
-        layer.d_ff = inner.out_features
-        layer.epsilon_1, layer.epsilon_2 = first.eps, second.eps
+        parameters |= dict(zip(NET, (*weights, second.weight, second.bias), strict=True))
     if has_layer(model):
-        tensors["projection"], tensors["projection_bias"] = readout.projection.weight, readout.projection.bias
-    point(layer, tensors)
+        parameters["projection"], parameters["projection_bias"] = readout.projection.weight, readout.projection.bias
+    return parameters
+
+
+def layer_of(parameters: dict[str, Tensor], n_heads: int, n_outputs: int, readout: nn.Module) -> Layer:
+    """The structure that points to given parameters."""
+    layer = Layer(d=len(parameters["output"]), heads=n_heads, d_ff=1, n_out=n_outputs)
+    if isinstance(readout, TransformerReadout):
+        layer.d_ff = len(parameters["inner"])
+        layer.epsilon_1, layer.epsilon_2 = readout.attention_norm.eps, readout.output_norm.eps
+    point(layer, parameters)
     return layer
 
 

@@ -21,8 +21,8 @@ from smc_transformer.folders import cache_folder
 
 logger = logging.getLogger(__name__)
 
-SOURCES = ("filter.c", "step.c", "lines.c", "attention.c", "noise.c")
-HEADERS = ("common.h", "layer.h")
+SOURCES = ("filter.c", "step.c", "lines.c", "attention.c", "replay.c", "noise.c")
+HEADERS = ("common.h", "band.h", "layer.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
 FLAGS = (

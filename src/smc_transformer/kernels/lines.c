@@ -1,33 +1,33 @@
 /* Latents along ancestral lines, for the replay: out = mean + factor * noise[line], without a copy of the noise.
 
    out (batch, n_lines, steps, d); mean (batch, owners, steps, d) with owners 1 or n_lines, or NULL for none;
-   noise (batch, particles, steps, d); lines (batch, n_lines, steps) says which particle's noise a line has. */
+   noise (batch, particles, steps, d) in any order; lines (batch, n_lines, steps): whose noise a line has at each step. */
 
 #include "common.h"
 
-void perturb_lines(const real *mean, count owners, const real *factor, const real *noise, const count *lines, real *out,
-                   count batch, count n_lines, count particles, count steps, count d, int n_threads)
+void perturb_lines(const real *mean, count owners, const real *factor, const real *noise, const Strides *strides,
+                   const count *lines, real *out, count batch, count n_lines, count steps, count d, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads)
     for (count row = 0; row < batch * n_lines; row++) {
         count sequence = row / n_lines;
         const real *own_mean = mean ? mean + (owners == 1 ? sequence : row) * steps * d : NULL;
         for (count t = 0; t < steps; t++) {
-            const real *eps = noise + ((sequence * particles + lines[row * steps + t]) * steps + t) * d;
-            real *place = out + (row * steps + t) * d;
+            const real *eps = noise + place(strides, sequence, lines[row * steps + t], t);
+            real *target = out + (row * steps + t) * d;
             if (own_mean)
-                for (count i = 0; i < d; i++) place[i] = own_mean[t * d + i] + factor[i] * eps[i];
+                for (count i = 0; i < d; i++) target[i] = own_mean[t * d + i] + factor[i] * eps[i];
             else
-                for (count i = 0; i < d; i++) place[i] = factor[i] * eps[i];
+                for (count i = 0; i < d; i++) target[i] = factor[i] * eps[i];
         }
     }
 }
 
 /* The gradients of the above: factor_gradient (batch, d), to be summed over the batch, and, where owners share their
    mean, mean_gradient (batch, steps, d); NULL where it is not wanted. */
-void perturb_lines_backward(const real *gradient, const real *noise, const count *lines, real *mean_gradient,
-                            real *factor_gradient, count batch, count n_lines, count particles, count steps, count d,
-                            int n_threads)
+void perturb_lines_backward(const real *gradient, const real *noise, const Strides *strides, const count *lines,
+                            real *mean_gradient, real *factor_gradient, count batch, count n_lines, count steps,
+                            count d, int n_threads)
 {
 #pragma omp parallel for num_threads(n_threads)
     for (count sequence = 0; sequence < batch; sequence++) {
@@ -37,7 +37,7 @@ void perturb_lines_backward(const real *gradient, const real *noise, const count
         for (count line = 0; line < n_lines; line++)
             for (count t = 0; t < steps; t++) {
                 count row = (sequence * n_lines + line) * steps + t;
-                const real *eps = noise + ((sequence * particles + lines[row]) * steps + t) * d;
+                const real *eps = noise + place(strides, sequence, lines[row], t);
                 const real *g = gradient + row * d;
                 for (count i = 0; i < d; i++) factor_sum[i] += g[i] * eps[i];
                 if (mean_gradient) add_scaled(mean_gradient + (sequence * steps + t) * d, 1, g, d);

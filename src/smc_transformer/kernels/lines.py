@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from smc_transformer.kernels.layer import COUNT, POINTER, strides_of
 from smc_transformer.kernels.library import library
-
-POINTER, COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 def perturb_lines(mean: Tensor | None, factor: Tensor, noise: Tensor, lines: Tensor) -> Tensor | None:
@@ -21,7 +20,7 @@ def perturb_lines(mean: Tensor | None, factor: Tensor, noise: Tensor, lines: Ten
         noise: (batch, particle, time, d).
         lines: (batch, line, time), the particle whose noise a line has at each step.
     """
-    if library(noise) is None or not noise.is_contiguous() or not lines.is_contiguous():
+    if library(noise) is None or not lines.is_contiguous():
         return None
     return _PerturbLines.apply(mean, factor, noise, lines)
 
@@ -33,7 +32,8 @@ class _PerturbLines(torch.autograd.Function):
         assert kernels is not None
         mean = None if mean is None else mean.contiguous()
         factor = factor.contiguous()
-        batch, n_particles, n_steps, d_model = noise.shape
+        (noise,), strides = strides_of([noise])
+        batch, _, n_steps, d_model = noise.shape
         n_lines = lines.shape[1]
         out = noise.new_empty(batch, n_lines, n_steps, d_model)
         kernels.perturb_lines(
@@ -41,9 +41,10 @@ class _PerturbLines(torch.autograd.Function):
             COUNT(0 if mean is None else mean.shape[1]),
             POINTER(factor.data_ptr()),
             POINTER(noise.data_ptr()),
+            ctypes.byref(strides),
             POINTER(lines.data_ptr()),
             POINTER(out.data_ptr()),
-            *map(COUNT, (batch, n_lines, n_particles, n_steps, d_model)),
+            *map(COUNT, (batch, n_lines, n_steps, d_model)),
             torch.get_num_threads(),
         )
         ctx.save_for_backward(noise, lines)
@@ -57,7 +58,8 @@ class _PerturbLines(torch.autograd.Function):
         kernels = library(noise)
         assert kernels is not None
         gradient = gradient.contiguous()
-        batch, n_particles, n_steps, d_model = noise.shape
+        (noise,), strides = strides_of([noise])
+        batch, _, n_steps, d_model = noise.shape
         n_lines = lines.shape[1]
         shared = ctx.owners == 1 and ctx.needs_input_grad[0]
         mean_gradient = gradient.new_empty(batch, 1, n_steps, d_model) if shared else None
@@ -65,10 +67,11 @@ class _PerturbLines(torch.autograd.Function):
         kernels.perturb_lines_backward(
             POINTER(gradient.data_ptr()),
             POINTER(noise.data_ptr()),
+            ctypes.byref(strides),
             POINTER(lines.data_ptr()),
             POINTER(None if mean_gradient is None else mean_gradient.data_ptr()),
             POINTER(factor_gradient.data_ptr()),
-            *map(COUNT, (batch, n_lines, n_particles, n_steps, d_model)),
+            *map(COUNT, (batch, n_lines, n_steps, d_model)),
             torch.get_num_threads(),
         )
         if not shared and ctx.owners is not None and ctx.needs_input_grad[0]:

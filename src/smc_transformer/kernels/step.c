@@ -5,8 +5,8 @@
 typedef struct {
     count batch, particles, owners; /* owners: 1 where a sequence's particles share means and embedding, else particles */
     const real *query_mean, *key_mean, *value_mean, *embedding;          /* (batch, owners, d) */
-    const real *query_noise, *key_noise, *value_noise, *attention_noise; /* rows of d numbers, noise_stride apart */
-    count noise_stride;
+    const real *query_noise, *key_noise, *value_noise, *attention_noise; /* (batch, particles, 1, d) */
+    Strides noise_strides;
     real *keys, *values; /* (batch, particles, capacity, d) */
     count *lines;        /* (batch, particles, capacity) */
     count capacity, slot, first, last; /* the slot to write; the slots first, ..., last - 1 are attended to */
@@ -34,11 +34,11 @@ int mutate_particles(const Step *s, const Layer *layer, int n_threads)
             count start = block * BLOCK, n_rows = rows - start < BLOCK ? rows - start : BLOCK;
             for (count row = 0; row < n_rows; row++) {
                 count r = start + row, sequence = r / s->particles, slot = (r * s->capacity + s->slot) * d;
-                count mean = (s->owners == 1 ? sequence : r) * d, noise = r * s->noise_stride;
+                count mean = (s->owners == 1 ? sequence : r) * d, noise = place(&s->noise_strides, sequence, r % s->particles, 0);
                 count *line = s->lines + r * s->capacity;
-                noisy(work.query, s->query_mean + mean, layer->query_factor, s->query_noise + noise, d);
-                noisy(s->keys + slot, s->key_mean + mean, layer->key_factor, s->key_noise + noise, d);
-                noisy(s->values + slot, s->value_mean + mean, layer->value_factor, s->value_noise + noise, d);
+                multiply_add(work.query, layer->query_factor, s->query_noise + noise, s->query_mean + mean, d);
+                multiply_add(s->keys + slot, layer->key_factor, s->key_noise + noise, s->key_mean + mean, d);
+                multiply_add(s->values + slot, layer->value_factor, s->value_noise + noise, s->value_mean + mean, d);
                 line[s->slot] = r % s->particles;
                 count base = sequence * s->particles * s->capacity * d;
                 Slots stretches[2] = {{s->keys + base, s->values + base, line, s->first, s->last, s->capacity}};

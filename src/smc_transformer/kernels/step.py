@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from smc_transformer.kernels.layer import COUNT, POINTER, has_layer, make_layer, point, prescaled
+from smc_transformer.kernels.layer import (
+    COUNT,
+    NOISES,
+    POINTER,
+    Strides,
+    has_layer,
+    make_layer,
+    point,
+    prescaled,
+    strides_of,
+)
 from smc_transformer.kernels.library import check, library
 from smc_transformer.nn.attention import Noise
 
@@ -21,8 +31,8 @@ class Step(ctypes.Structure):
     _fields_ = [
         *((name, COUNT) for name in ("batch", "particles", "owners")),
         *((name, POINTER) for name in ("query_mean", "key_mean", "value_mean", "embedding")),
-        *((name, POINTER) for name in ("query_noise", "key_noise", "value_noise", "attention_noise")),
-        ("noise_stride", COUNT),
+        *((name, POINTER) for name in NOISES),
+        ("noise_strides", Strides),
         *((name, POINTER) for name in ("keys", "values", "lines")),
         *((name, COUNT) for name in ("capacity", "slot", "first", "last")),
         *((name, POINTER) for name in ("past_keys", "past_values", "past_lines", "parents")),
@@ -56,15 +66,13 @@ def mutate_particles(
     means = model.attention.means(embedding)
     z = keys.new_empty(batch, n_particles, d_model)
     parameters = keys.new_empty(batch, n_particles, model.observation.n_parameters) if has_layer(model) else None
-    eps = [prescaled(covariance, part) for covariance, part in zip(model.attention.covariances, noise, strict=True)]
-    stride = eps[0].stride(1)
-    if any(part.stride() != (n_particles * stride, stride, 1) for part in eps):
-        eps, stride = [part.contiguous() for part in eps], d_model
+    pairs = zip(model.attention.covariances, noise, strict=True)
+    eps, strides = strides_of([prescaled(covariance, part).unsqueeze(2) for covariance, part in pairs])
     task = Step(
         batch=batch,
         particles=n_particles,
         owners=embedding.shape[1],
-        noise_stride=stride,
+        noise_strides=strides,
         capacity=capacity,
         slot=slot,
         first=window.start,
@@ -75,7 +83,7 @@ def mutate_particles(
         "key_mean": means.key,
         "value_mean": means.value,
         "embedding": embedding,
-        **dict(zip(("query_noise", "key_noise", "value_noise", "attention_noise"), eps, strict=True)),
+        **dict(zip(NOISES, eps, strict=True)),
         "keys": keys,
         "values": values,
         "lines": lines,

@@ -17,8 +17,8 @@ from smc_transformer.smc.weights import WeightCollapseError
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
 
-NUMBERS_AT_ONCE = 2**23
-"""How many numbers a tensor of latents may have (32 MiB in float32); a training step holds some twenty of them."""
+NUMBERS_AT_ONCE = 3 * 2**19
+"""How many numbers a tensor of latents may have (6 MiB in float32): small enough for the cache to help, too."""
 
 
 def sequences_at_once(model: "SMCTransformer", n_particles: int, n_steps: int) -> int:

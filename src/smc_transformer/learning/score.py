@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from smc_transformer.kernels.replay import replay_read_outs
 from smc_transformer.nn.attention import Noise
 from smc_transformer.replay import LineInputs, replay
 
@@ -31,31 +32,55 @@ class Objective(Protocol):
     """What both objectives look like."""
 
     def __call__(
-        self, model: "SMCTransformer", inputs: LineInputs, noise: Noise, lines: Int[Tensor, "batch line time"]
+        self,
+        model: "SMCTransformer",
+        inputs: LineInputs,
+        noise: Noise,
+        lines: Int[Tensor, "batch line time"],
+        read_outs: Float[Tensor, "batch line time n_parameters"],
     ) -> LineObjective:
-        """The objective along these lines, of the noise of all particles."""
+        """The objective along lines.
+
+        Args:
+            model: the model.
+            inputs: what the lines see.
+            noise: the noise of all particles.
+            lines: the particle that each line passes through at each step.
+            read_outs: the parameters of the law of X_t that the filter found along the lines.
+        """
         ...
 
 
 def pathwise_objective(
-    model: "SMCTransformer", inputs: LineInputs, noise: Noise, lines: Int[Tensor, "batch line time"]
+    model: "SMCTransformer",
+    inputs: LineInputs,
+    noise: Noise,
+    lines: Int[Tensor, "batch line time"],
+    read_outs: Float[Tensor, "batch line time n_parameters"],
 ) -> LineObjective:
     """Log p(X_t | eps), with the standard noise eps as the latent (the default).
 
     eps has a law without parameters, so log p(eps, X) = log p(eps) + sum_t log p(X_t | eps), and only the
     second term has a gradient, which flows through q, k, v and z. Little variance when the noises are small.
     """
-    replayed = replay(model, inputs, noise, lines)
-    return LineObjective(replayed.log_density, replayed.parameters)
+    parameters = replay_read_outs(model, inputs.embedding, noise, lines, read_outs)
+    if parameters is None:
+        parameters = replay(model, inputs, noise, lines).parameters
+    return LineObjective(model.observation.components(parameters).log_prob(inputs.targets), parameters)
 
 
 def score_objective(
-    model: "SMCTransformer", inputs: LineInputs, noise: Noise, lines: Int[Tensor, "batch line time"]
+    model: "SMCTransformer",
+    inputs: LineInputs,
+    noise: Noise,
+    lines: Int[Tensor, "batch line time"],
+    read_outs: Float[Tensor, "batch line time n_parameters"],
 ) -> LineObjective:
     """Log p(q, k, v, z, X), with the latents as fixed numbers (the paper's formula).
 
     log N(q; Wq e, Sq) + log N(k; Wk e, Sk) + log N(v; Wv e, Sv) + log N(z; mean(q, k, v), Sz) + log p(X_t | z).
     """
+    del read_outs  # here the parameters of the law depend on z alone, and have to be computed from it
     attention = model.attention
     for name, covariance in model.latent_covariances().items():
         if covariance.is_zero:

@@ -61,7 +61,8 @@ def training_step(
     # Observations that a line drew for itself are latents like its noise: given them, its data are complete.
     completed = None if result.completed is None else gather_lines(result.completed, lines)
     inputs, noise = line_inputs(model, x, completed), result.noise
-    along_lines = OBJECTIVES[model.config.gradient](model, inputs, noise, lines)
+    read_outs = gather_lines(result.predictive.parameters, lines)
+    along_lines = OBJECTIVES[model.config.gradient](model, inputs, noise, lines, read_outs)
     return TrainingStep(
         objective=(log_weights.exp() * along_lines.log_density.sum(dim=-1)).sum(dim=-1),
         statistics=em_statistics(model, inputs.targets, along_lines.parameters, noise, lines, log_weights),

@@ -98,8 +98,10 @@ class StochasticSelfAttention(nn.Module):
 
     def draw_noise(self, batch: int, n_particles: int, n_steps: int, generator: Generator | None = None) -> Noise:
         """All the standard normal noise of `n_steps` steps, drawn at once."""
-        shape = (4, batch, n_particles, n_steps, self.d_model)
-        return Noise(*standard_normal(shape, self.query.weight.detach(), generator).unbind())
+        # In memory a step's particles lie side by side: that is how the filter reads them.
+        shape = (4, batch, n_steps, n_particles, self.d_model)
+        draws = standard_normal(shape, self.query.weight.detach(), generator).transpose(2, 3)
+        return Noise(*draws.unbind())
 
     def means(self, embedding: Float[Tensor, "*batch d_model"]) -> Latents:
         """The queries, keys and values without their noise."""

@@ -1,0 +1,53 @@
+"""A whole `fit` with validation, checkpoints and progress: what everything around the training steps costs."""
+
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+from benchmarks.rows import row
+from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer.datasets import SYNTHETIC
+from smc_transformer.learning import trainer as module
+from smc_transformer.learning.trainer import fit
+
+PARTS = ("accumulate_gradients", "em_step", "negative_log_likelihood", "save_checkpoint")
+
+
+def measure(*, tiny=False):
+    n_train, n_validation, epochs = (8, 4, 1) if tiny else (800, 100, 4)
+    x = SYNTHETIC["model1"].sample(n_train + n_validation, 24, generator=0)
+    seconds = dict.fromkeys(PARTS, 0.0)
+    originals = {name: getattr(module, name) for name in PARTS}
+
+    def timed(name):
+        def call(*arguments, **options):
+            started = perf_counter()
+            try:
+                return originals[name](*arguments, **options)
+            finally:
+                seconds[name] += perf_counter() - started
+
+        return call
+
+    model = SMCTransformer(SMCTransformerConfig(), generator=0)
+    fit(model, x[:32], epochs=1, progress=False)  # what is loaded and compiled once
+    try:
+        for name in PARTS:
+            setattr(module, name, timed(name))
+        with tempfile.TemporaryDirectory() as folder:
+            started = perf_counter()
+            fit(model, x[:n_train], x[n_train:], epochs=epochs, checkpoint=Path(folder) / "run.safetensors")
+            total = perf_counter() - started
+    finally:
+        for name, original in originals.items():
+            setattr(module, name, original)
+    step = seconds["accumulate_gradients"]
+    rest = total - sum(seconds.values())
+    size = f"{n_train} + {n_validation} sequences of 24, {epochs} epochs, {total:.2g} s"
+    costs = {
+        "validation": seconds["negative_log_likelihood"],
+        "EM": seconds["em_step"],
+        "checkpoints": seconds["save_checkpoint"],
+        "optimiser, batches, progress": rest,
+    }
+    return [row(f"fit: {name} / filter and gradient", size, cost / step, at_most=0.1) for name, cost in costs.items()]
