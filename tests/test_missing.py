@@ -90,7 +90,7 @@ def test_gradients_with_missing_values_are_exact_in_the_limit(gradient):
     def estimates(n_particles, seed):
         groups = []
         for group in range(40):
-            step = training_step(model, repeated(x, 150), n_particles=n_particles, generator=1000 * seed + group)
+            step = training_step(model, repeated(x, 300), n_particles=n_particles, generator=1000 * seed + group)
             model.zero_grad()
             step.objective.mean().backward()
             groups.append({name: parameter.grad.clone() for name, parameter in parameters.items()})

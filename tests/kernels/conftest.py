@@ -1,12 +1,15 @@
 """What the tests of the kernels share."""
 
+import ctypes
+import importlib
+import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 
-from smc_transformer.kernels import library
-from smc_transformer.kernels.library import _compiler
+loader = importlib.import_module("smc_transformer.kernels.library")  # the package has a function of that name
 
 ENTRIES = (
     "particle_filter",
@@ -14,6 +17,9 @@ ENTRIES = (
     "inherit_lines",
     "perturb_lines",
     "perturb_lines_backward",
+    "attend_lines",
+    "attend_lines_backward",
+    "replay_backward",
     "fill_normal",
 )
 
@@ -37,11 +43,12 @@ class Calls(Counter):
 @pytest.fixture
 def calls(monkeypatch):
     """The calls of C functions: proof that a comparison was not one of torch with torch."""
-    if _compiler() is None:
+    if loader._compiler() is None:
         pytest.skip("no C compiler on this machine")
+    monkeypatch.setattr(loader, "_enabled", True)
     counted = Calls()
     for dtype in (torch.float32, torch.float64):
-        kernels = library(torch.empty(0, dtype=dtype))
+        kernels = loader.library(torch.empty(0, dtype=dtype))
         assert kernels is not None, "there is a compiler, but no kernels"
         for name in ENTRIES:
             monkeypatch.setattr(kernels, name, counted.counting(name, getattr(kernels, name)))
@@ -49,8 +56,26 @@ def calls(monkeypatch):
 
 
 @pytest.fixture
-def set_threads():
-    """Sets torch's number of threads, for this test only."""
+def set_threads(monkeypatch):
+    """Sets torch's number of threads, for this test only, and has the kernels use them for the smallest task."""
     before = torch.get_num_threads()
+    monkeypatch.setattr(loader, "WORK_OF_A_THREAD", 1)
     yield torch.set_num_threads
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Compiles C code that includes files of the kernels, to reach what is not a part of their face."""
+    if loader._compiler() is None:
+        pytest.skip("no C compiler on this machine")
+
+    def compile_code(code):
+        folder = tmp_path_factory.mktemp("compiled")
+        (folder / "code.c").write_text(code)
+        options = [*loader.FLAGS, "-march=native", "-shared", f"-I{Path(loader.__file__).parent}"]
+        command = [*loader._compiler(), *options, str(folder / "code.c"), "-o", str(folder / "code.so"), "-lm"]
+        subprocess.run(command, check=True, capture_output=True)
+        return ctypes.CDLL(str(folder / "code.so"))
+
+    return compile_code

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from smc_transformer.kernels.layer import COUNT, POINTER, point
-from smc_transformer.kernels.library import check, library
+from smc_transformer.kernels.layer import point
+from smc_transformer.kernels.library import COUNT, POINTER, check, library, threads
 
 
 class Attention(ctypes.Structure):
@@ -38,24 +38,22 @@ class _AttendLines(torch.autograd.Function):
         log_total = query.new_empty(*query.shape[:-2], n_heads, query.shape[-2])
         task = _task(query, n_heads, window)
         point(task, {"query": query, "key": key, "value": value, "context": context, "log_total": log_total})
-        check(kernels.attend_lines(ctypes.byref(task), torch.get_num_threads()))
+        check(kernels.attend_lines(ctypes.byref(task), threads(query.numel() * query.shape[-2])))
         ctx.save_for_backward(query, key, value, context, log_total)
-        ctx.settings = (n_heads, window)
+        ctx.settings, ctx.kernels = (n_heads, window), kernels
         return context
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, context, log_total = ctx.saved_tensors
-        kernels = library(query)
-        assert kernels is not None
         gradients = [torch.empty_like(part) for part in (query, key, value)]
         task = _task(query, *ctx.settings)
         tensors = {"query": query, "key": key, "value": value, "context": context, "log_total": log_total}
         names = ("query_gradient", "key_gradient", "value_gradient")
         tensors |= {"context_gradient": gradient.contiguous(), **dict(zip(names, gradients, strict=True))}
         point(task, tensors)
-        check(kernels.attend_lines_backward(ctypes.byref(task), torch.get_num_threads()))
+        check(ctx.kernels.attend_lines_backward(ctypes.byref(task), threads(query.numel() * query.shape[-2])))
         return *gradients, None, None
 
 

@@ -92,8 +92,10 @@ static real log_density(const Filter *f, const real *restrict x, const real *res
             real log_scale = parameters[n + i];
             log_scale = log_scale < f->lowest[i] ? f->lowest[i] : log_scale;
             log_scale = log_scale > f->highest[i] ? f->highest[i] : log_scale;
+            real scale = (real)exp((double)log_scale);
+            if (!(scale > 0) || isinf(scale)) return -INFINITY; /* as it rounds in the law itself */
             log_scales += log_scale;
-            rest /= (real)exp((double)log_scale);
+            rest /= scale;
         }
         for (count j = 0; j < i; j++) rest -= f->root[i * n + j] * white[j];
         white[i] = rest / f->root[i * n + i];

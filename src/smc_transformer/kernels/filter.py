@@ -7,10 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from smc_transformer.kernels.layer import (
-    COUNT,
     NOISES,
-    NUMBER,
-    POINTER,
     Strides,
     has_layer,
     make_layer,
@@ -18,7 +15,7 @@ from smc_transformer.kernels.layer import (
     prescaled,
     strides_of,
 )
-from smc_transformer.kernels.library import check, library
+from smc_transformer.kernels.library import COUNT, NUMBER, POINTER, check, library, threads
 from smc_transformer.laws.elliptical import elliptical
 from smc_transformer.nn.attention import Noise
 from smc_transformer.smc.resampling import RESAMPLERS, multinomial, residual, stratified, systematic
@@ -90,7 +87,7 @@ def run_filter(
             torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[step])
     means = attention.means(embedding)
     eps, strides = strides_of(
-        [prescaled(covariance, part) for covariance, part in zip(attention.covariances, noise, strict=True)]
+        [prescaled(covariance, part) for covariance, part in zip(attention.covariances, noise, strict=True)], x
     )
     collapsed = torch.empty(batch, dtype=torch.long)
     task = Filter(
@@ -137,7 +134,11 @@ def run_filter(
         },
     )
     layer = make_layer(model)
-    check(kernels.particle_filter(ctypes.byref(task), ctypes.byref(layer), torch.get_num_threads()))
+    check(
+        kernels.particle_filter(
+            ctypes.byref(task), ctypes.byref(layer), threads(noise.query.numel() * (4 * config.d_model + n_steps))
+        )
+    )
     if on_collapse == "error" and bool((collapsed >= 0).any()):
         step = int(collapsed[collapsed >= 0].min())
         raise WeightCollapseError(sequence=int((collapsed == step).nonzero()[0, 0]), step=step + 1)

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from smc_transformer.kernels.library import COUNT, NUMBER, POINTER
 from smc_transformer.nn.covariance import Covariance, FullCovariance
 from smc_transformer.nn.readout import LinearReadout, TransformerReadout
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
-
-POINTER, COUNT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 NOISES = ("query_noise", "key_noise", "value_noise", "attention_noise")
 FACTORS = ("query_factor", "key_factor", "value_factor", "attention_factor")
@@ -48,17 +47,28 @@ class Strides(ctypes.Structure):
     _fields_ = [(name, COUNT) for name in ("sequence", "particle", "step")]
 
 
-def strides_of(tensors: Sequence[Tensor]) -> tuple[list[Tensor], Strides]:
-    """Tensors (batch, particle, time, d) whose rows of d numbers C can find, copied only if they lie differently."""
+def strides_of(tensors: Sequence[Tensor], like: Tensor) -> tuple[list[Tensor], Strides]:
+    """Tensors (batch, particle, time, d) whose rows of d numbers, of the type of `like`, C can find.
+
+    They are copied only if that is not so, or if they lie in memory differently.
+    """
+    tensors = [tensor.to(like.dtype) for tensor in tensors]
     first = tensors[0].stride()
     if first[-1] != 1 or any(tensor.stride() != first for tensor in tensors):
         tensors = [tensor.contiguous() for tensor in tensors]
-    return list(tensors), Strides(*tensors[0].stride()[:3])
+    return tensors, Strides(*tensors[0].stride()[:3])
 
 
 def has_layer(model: "SMCTransformer") -> bool:
     """Whether the kernels know this model's read-out."""
-    return type(model.readout) in (TransformerReadout, LinearReadout)
+    readout = model.readout
+    if type(readout) is LinearReadout:
+        return type(readout.projection) is nn.Linear
+    if type(readout) is not TransformerReadout or len(readout.feed_forward) != 3:
+        return False
+    parts = (readout.attention_norm, *readout.feed_forward, readout.output_norm, readout.projection)
+    known = (nn.LayerNorm, nn.Linear, nn.ReLU, nn.Linear, nn.LayerNorm, nn.Linear)
+    return tuple(map(type, parts)) == known
 
 
 def make_layer(model: "SMCTransformer") -> Layer:
@@ -73,7 +83,9 @@ def layer_parameters(model: "SMCTransformer") -> dict[str, Tensor]:
     parameters["output"] = attention.output.weight
     if isinstance(readout, TransformerReadout):
         first, second = readout.attention_norm, readout.output_norm
-        inner, outer = readout.feed_forward[0], readout.feed_forward[2]
+        inner, _, outer = readout.feed_forward
+        assert isinstance(inner, nn.Linear)
+        assert isinstance(outer, nn.Linear)
         weights = (first.weight, first.bias, inner.weight, inner.bias, outer.weight, outer.bias)
         parameters |= dict(zip(NET, (*weights, second.weight, second.bias), strict=True))
     if has_layer(model):
@@ -83,6 +95,7 @@ def layer_parameters(model: "SMCTransformer") -> dict[str, Tensor]:
 
 def layer_of(parameters: dict[str, Tensor], n_heads: int, n_outputs: int, readout: nn.Module) -> Layer:
     """The structure that points to given parameters."""
+    parameters = {name: parameter.contiguous() for name, parameter in parameters.items()}
     layer = Layer(d=len(parameters["output"]), heads=n_heads, d_ff=1, n_out=n_outputs)
     if isinstance(readout, TransformerReadout):
         layer.d_ff = len(parameters["inner"])

@@ -19,9 +19,12 @@ import torch
 
 from smc_transformer.folders import cache_folder
 
+POINTER, COUNT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+"""How C sees a tensor, a size and a number."""
+
 logger = logging.getLogger(__name__)
 
-SOURCES = ("filter.c", "step.c", "lines.c", "attention.c", "replay.c", "noise.c")
+SOURCES = ("filter.c", "step.c", "lines.c", "attention.c", "replay.c", "noise.c", "draws.c")
 HEADERS = ("common.h", "band.h", "layer.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
@@ -46,6 +49,9 @@ ATTEMPTS = (
 )
 """Flags of the compiler and of the linker, best first; what compiles and loads is taken."""
 
+WORK_OF_A_THREAD = 500_000
+"""Multiplications from which on it pays to wake a thread: a few times what the waking takes."""
+
 _enabled = os.environ.get("SMC_TRANSFORMER_KERNELS", "on").lower() not in ("off", "0", "no", "false")
 
 
@@ -68,6 +74,11 @@ def disabled() -> Iterator[None]:
         yield
     finally:
         _enabled = before
+
+
+def threads(work: int) -> int:
+    """How many threads so many multiplications are worth: never more than torch is allowed to use."""
+    return max(1, min(torch.get_num_threads(), work // WORK_OF_A_THREAD))
 
 
 def check(failed: int) -> None:

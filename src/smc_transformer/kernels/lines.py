@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from smc_transformer.kernels.layer import COUNT, POINTER, strides_of
-from smc_transformer.kernels.library import library
+from smc_transformer.kernels.layer import strides_of
+from smc_transformer.kernels.library import COUNT, POINTER, library, threads
 
 
 def perturb_lines(mean: Tensor | None, factor: Tensor, noise: Tensor, lines: Tensor) -> Tensor | None:
@@ -32,7 +32,7 @@ class _PerturbLines(torch.autograd.Function):
         assert kernels is not None
         mean = None if mean is None else mean.contiguous()
         factor = factor.contiguous()
-        (noise,), strides = strides_of([noise])
+        (noise,), strides = strides_of([noise], factor)
         batch, _, n_steps, d_model = noise.shape
         n_lines = lines.shape[1]
         out = noise.new_empty(batch, n_lines, n_steps, d_model)
@@ -45,9 +45,10 @@ class _PerturbLines(torch.autograd.Function):
             POINTER(lines.data_ptr()),
             POINTER(out.data_ptr()),
             *map(COUNT, (batch, n_lines, n_steps, d_model)),
-            torch.get_num_threads(),
+            threads(out.numel()),
         )
         ctx.save_for_backward(noise, lines)
+        ctx.kernels = kernels
         ctx.owners = None if mean is None else mean.shape[1]
         return out
 
@@ -55,10 +56,8 @@ class _PerturbLines(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         noise, lines = ctx.saved_tensors
-        kernels = library(noise)
-        assert kernels is not None
-        gradient = gradient.contiguous()
-        (noise,), strides = strides_of([noise])
+        kernels, gradient = ctx.kernels, gradient.contiguous()
+        (noise,), strides = strides_of([noise], gradient)
         batch, _, n_steps, d_model = noise.shape
         n_lines = lines.shape[1]
         shared = ctx.owners == 1 and ctx.needs_input_grad[0]
@@ -72,7 +71,7 @@ class _PerturbLines(torch.autograd.Function):
             POINTER(None if mean_gradient is None else mean_gradient.data_ptr()),
             POINTER(factor_gradient.data_ptr()),
             *map(COUNT, (batch, n_lines, n_steps, d_model)),
-            torch.get_num_threads(),
+            threads(gradient.numel()),
         )
         if not shared and ctx.owners is not None and ctx.needs_input_grad[0]:
             mean_gradient = gradient

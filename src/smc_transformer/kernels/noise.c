@@ -43,7 +43,8 @@ static inline float log_positive(float x)
 
 /* Inverse of the normal cdf at (bits + 1/2) / 2^32, by Giles's rational-free approximation of erfinv (2012).
 
-   Works with the smaller tail u, so that the tails are as exact as the centre: (1 - x)(1 + x) = 4 u (1 - u). */
+   Works with the smaller tail u, so that the tails are as exact as the centre: (1 - x)(1 + x) = 4 u (1 - u). Exact to
+   1e-5 for all but some hundred words at either end, beyond 5.3 deviations, and there to 0.003. */
 static inline float normal_quantile(uint32_t bits)
 {
     int32_t upper = (int32_t)bits < 0;

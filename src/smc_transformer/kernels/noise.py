@@ -5,7 +5,7 @@ import ctypes
 import torch
 from torch import Generator, Tensor
 
-from smc_transformer.kernels.library import library
+from smc_transformer.kernels.library import library, threads
 
 
 def standard_normal(shape: tuple[int, ...], like: Tensor, generator: Generator | None) -> Tensor:
@@ -22,6 +22,6 @@ def standard_normal(shape: tuple[int, ...], like: Tensor, generator: Generator |
         ctypes.c_void_p(out.data_ptr()),
         ctypes.c_int64(out.numel()),
         ctypes.c_uint64(int(seed)),
-        torch.get_num_threads(),
+        threads(8 * out.numel()),
     )
     return out

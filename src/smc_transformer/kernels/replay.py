@@ -8,11 +8,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from smc_transformer.kernels.layer import (
-    COUNT,
     FACTORS,
     NET,
     NOISES,
-    POINTER,
     Strides,
     has_layer,
     layer_of,
@@ -20,7 +18,8 @@ from smc_transformer.kernels.layer import (
     point,
     strides_of,
 )
-from smc_transformer.kernels.library import check, library
+from smc_transformer.kernels.library import COUNT, POINTER, check, library, threads
+from smc_transformer.laws.base import ObservationLaw
 from smc_transformer.nn.covariance import FullCovariance
 
 if TYPE_CHECKING:
@@ -60,11 +59,13 @@ def replay_read_outs(
     """
     attention = model.attention
     full = any(isinstance(covariance, FullCovariance) for covariance in attention.covariances)
-    if full or not has_layer(model) or library(embedding) is None:
+    shifts = model.config.predict_change and type(model.observation).shift is not ObservationLaw.shift
+    kernels = library(embedding)
+    if full or shifts or kernels is None or not has_layer(model):
         return None
     means = attention.means(embedding)
     parameters = layer_parameters(model)
-    settings = (attention.n_heads, attention.window, tuple(parameters), model.readout)
+    settings = (kernels, attention.n_heads, attention.window, tuple(parameters), model.readout)
     return _ReplayReadOuts.apply(settings, read_outs, lines, *noise, *means, embedding, *parameters.values())
 
 
@@ -79,12 +80,10 @@ class _ReplayReadOuts(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        n_heads, window, names, readout = ctx.settings
+        kernels, n_heads, window, names, readout = ctx.settings
         lines, *tensors = ctx.saved_tensors
         noise, means, parameters = tensors[:4], tensors[4:8], dict(zip(names, tensors[8:], strict=True))
-        kernels = library(gradient)
-        assert kernels is not None
-        noise, strides = strides_of(noise)
+        noise, strides = strides_of(noise, gradient)
         layer = layer_of(parameters, n_heads, gradient.shape[-1], readout)
         batch, n_particles, n_steps, _ = noise[0].shape
         task = Replay(
@@ -111,7 +110,11 @@ class _ReplayReadOuts(torch.autograd.Function):
                 "sums": sums,
             },
         )
-        check(kernels.replay_backward(ctypes.byref(task), ctypes.byref(layer), torch.get_num_threads()))
+        check(
+            kernels.replay_backward(
+                ctypes.byref(task), ctypes.byref(layer), threads(noise[0].numel() * 12 * means[0].shape[-1])
+            )
+        )
         gradients = _unpacked(sums.sum(dim=0), parameters)
         return None, None, None, None, None, None, None, *mean_gradients, *gradients
 

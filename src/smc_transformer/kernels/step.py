@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from smc_transformer.kernels.layer import (
-    COUNT,
     NOISES,
-    POINTER,
     Strides,
     has_layer,
     make_layer,
@@ -17,7 +15,7 @@ from smc_transformer.kernels.layer import (
     prescaled,
     strides_of,
 )
-from smc_transformer.kernels.library import check, library
+from smc_transformer.kernels.library import COUNT, POINTER, check, library, threads
 from smc_transformer.nn.attention import Noise
 
 if TYPE_CHECKING:
@@ -67,7 +65,7 @@ def mutate_particles(
     z = keys.new_empty(batch, n_particles, d_model)
     parameters = keys.new_empty(batch, n_particles, model.observation.n_parameters) if has_layer(model) else None
     pairs = zip(model.attention.covariances, noise, strict=True)
-    eps, strides = strides_of([prescaled(covariance, part).unsqueeze(2) for covariance, part in pairs])
+    eps, strides = strides_of([prescaled(covariance, part).unsqueeze(2) for covariance, part in pairs], keys)
     task = Step(
         batch=batch,
         particles=n_particles,
@@ -96,7 +94,11 @@ def mutate_particles(
         task.past_particles, task.past_slots, task.past_first = *past.lines.shape[1:], past_first
     layer = make_layer(model)
     point(task, tensors)
-    check(kernels.mutate_particles(ctypes.byref(task), ctypes.byref(layer), torch.get_num_threads()))
+    check(
+        kernels.mutate_particles(
+            ctypes.byref(task), ctypes.byref(layer), threads(z.numel() * (4 * d_model + window.stop))
+        )
+    )
     return z, parameters
 
 
@@ -108,5 +110,5 @@ def inherit_lines(lines: Tensor, ancestors: Tensor, held: slice) -> bool:
     ancestors = ancestors.contiguous()
     sizes = (*lines.shape, held.start, held.stop)
     pointers = (POINTER(lines.data_ptr()), POINTER(ancestors.data_ptr()))
-    check(kernels.inherit_lines(*pointers, *map(COUNT, sizes), torch.get_num_threads()))
+    check(kernels.inherit_lines(*pointers, *map(COUNT, sizes), threads(lines.numel())))
     return True

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
+from smc_transformer.kernels.noise import standard_normal
 from smc_transformer.laws.base import ObservationLaw, fill, weighted_second_moment
 from smc_transformer.laws.elliptical import Elliptical, gaussian_constant
 from smc_transformer.laws.masked import condition, masked_root, observed_sum, squared_norm
@@ -62,8 +63,8 @@ class GaussianComponents(Components):
         return 0.5 * torch.special.erfc((self._mean - x) / (self.deviation * math.sqrt(2)))
 
     def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:
-        noise = torch.randn(self._mean.shape, generator=generator, dtype=self._mean.dtype, device=self._mean.device)
-        return self._mean + self.scale * (noise @ self.root.T)
+        noise = standard_normal(tuple(self._mean.shape), self._mean, generator)
+        return self._mean + self.scale * (noise * self.root if self.root.numel() == 1 else noise @ self.root.T)
 
     def complete(
         self,

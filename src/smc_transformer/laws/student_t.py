@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from smc_transformer.kernels.noise import standard_normal
 from smc_transformer.laws.base import fill, weighted_second_moment
 from smc_transformer.laws.elliptical import Elliptical, half_log_determinant
 from smc_transformer.laws.masked import condition, masked_root, observed_sum, squared_norm
@@ -98,8 +99,7 @@ class StudentTComponents(Components):
         return fill(x, observed, self.location + self.scale * moved / precision.sqrt())
 
     def _gaussian(self, generator: Generator | None) -> Tensor:
-        shape, like = self.location.shape, self.location
-        return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device) @ self.root.T
+        return standard_normal(tuple(self.location.shape), self.location, generator) @ self.root.T
 
     def _precision(self, shape: Tensor, rate: Tensor, generator: Generator | None) -> Tensor:
         """Draws of Gamma(shape, rate), one for each row of targets."""

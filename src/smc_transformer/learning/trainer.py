@@ -67,7 +67,7 @@ class Trainer:
         clip_norm: longest gradient that is followed; None: no limit.
         n_particles: particles of the training filter; None: the model's.
         n_lines: lines replayed for the gradient; None: one for each particle.
-        validation_particles: particles for the validation NLL.
+        validation_particles: particles for the validation NLL; None: twice as many as in training.
         patience: stop after this many epochs without a better validation NLL; None: never.
         checkpoint: file to save the run to and to resume it from.
         checkpoint_seconds: how often to save within an epoch. It is also saved after each epoch and when
@@ -87,7 +87,7 @@ class Trainer:
     clip_norm: float | None = 1.0
     n_particles: int | None = None
     n_lines: int | None = None
-    validation_particles: int = 64
+    validation_particles: int | None = None
     patience: int | None = None
     checkpoint: str | Path | None = None
     checkpoint_seconds: float = 60.0
@@ -97,13 +97,18 @@ class Trainer:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "validation_particles", "n_particles", "n_lines", "patience"):
-            if getattr(self, name) is not None or name in ("epochs", "batch_size", "validation_particles"):
+            if getattr(self, name) is not None or name in ("epochs", "batch_size"):
                 setattr(self, name, check_count(getattr(self, name), name))
         self.seed = check_count(self.seed, "seed", at_least=0)
         self.learning_rate = check_number(self.learning_rate, "learning_rate", positive=True)
         self.checkpoint_seconds = check_number(self.checkpoint_seconds, "checkpoint_seconds")
         if self.clip_norm is not None:
             self.clip_norm = check_number(self.clip_norm, "clip_norm", positive=True)
+
+    @property
+    def training_particles(self) -> int:
+        """Particles of the training filter."""
+        return self.model.config.n_particles if self.n_particles is None else self.n_particles
 
     def fit(
         self,
@@ -158,7 +163,9 @@ class _Run:
         self.validation = validation
         self.steps_per_epoch = -(-len(train) // trainer.batch_size)
         self.parameters = list(self.model.gradient_parameters().values())
-        make_optimiser = trainer.optimiser or (lambda parameters, rate: torch.optim.Adam(parameters, lr=rate))
+        make_optimiser = trainer.optimiser or (
+            lambda parameters, rate: torch.optim.Adam(parameters, lr=rate, fused=True)
+        )
         self.optimiser = make_optimiser(self.parameters, trainer.learning_rate)
         self.learning_rates = [group["lr"] for group in self.optimiser.param_groups]
         self.optimiser_options = [
@@ -275,7 +282,7 @@ class _Run:
         return negative_log_likelihood(
             self.model,
             self.validation,
-            n_particles=self.trainer.validation_particles,
+            n_particles=self.trainer.validation_particles or 2 * self.trainer.training_particles,
             generator=generator,
         )
 

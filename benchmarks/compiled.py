@@ -1,0 +1,56 @@
+"""Why C: one step of attention through the ancestor table in eager torch, with torch.compile, and in the C kernel.
+
+python -m benchmarks.compiled
+"""
+
+from time import perf_counter
+
+import torch
+
+from benchmarks.timing import median_seconds
+from smc_transformer import SMCTransformer, SMCTransformerConfig, kernels
+from smc_transformer.population import Population
+
+BATCH, PARTICLES, SLOTS = 256, 30, 24
+
+
+def main():
+    model = SMCTransformer(SMCTransformerConfig(), generator=0)
+    x = torch.randn(BATCH, 1, 1, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        embedding = model.encoder(x)
+    noise = model.attention.draw_noise(BATCH, PARTICLES, 1).at(0)
+    population = Population(model, x, PARTICLES, SLOTS)
+    population.keys.normal_()
+    population.values.normal_()
+    population.lines.random_(PARTICLES)
+    population.lines_are_own = False
+
+    @torch.no_grad()
+    def step():
+        population.n_slots = SLOTS - 1
+        return population.mutate(embedding, noise)[1]
+
+    def eager():
+        with kernels.disabled():
+            return step()
+
+    attend = torch.compile(lambda: population._mutate_in_torch(embedding, noise, SLOTS - 1, slice(0, SLOTS))[0])
+
+    @torch.no_grad()
+    def compiled():
+        return model.readout(attend(), embedding)
+
+    started = perf_counter()
+    with kernels.disabled():
+        compiled()
+    print(f"torch.compile: {perf_counter() - started:.1f} s to compile one shape of one step")
+    with kernels.disabled():
+        times = median_seconds({"eager": eager, "torch.compile": compiled}, 15)
+    times |= median_seconds({"C": step}, 15)
+    for name, seconds in times.items():
+        print(f"{name}: {1000 * seconds:.2f} ms, {times['eager'] / seconds:.1f} times as fast as eager")
+
+
+if __name__ == "__main__":
+    main()

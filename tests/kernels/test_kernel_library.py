@@ -1,0 +1,276 @@
+"""Compiling and loading the kernels: once, kept for the next time, and never in the way of the work."""
+
+import importlib
+import logging
+import os
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from agreement import assert_same, random_model
+from helpers import sequences
+
+from smc_transformer.kernels import disabled, library
+from smc_transformer.kernels.lines import perturb_lines
+
+loader = importlib.import_module("smc_transformer.kernels.library")  # the package has a function of that name
+
+SINGLE, DOUBLE = torch.empty(0), torch.empty(0, dtype=torch.float64)
+NAME = "smc_transformer.kernels.library"
+IN_TORCH = "the particle filter runs in torch, several times slower"
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path, caplog):
+    """As in a new process that has its cache in a folder of its own."""
+
+    def forget():
+        for remembered in (loader._load, loader._say_once, loader._temporary_folder):
+            remembered.cache_clear()
+
+    forget()
+    monkeypatch.setenv("SMC_TRANSFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(loader, "_enabled", True)
+    caplog.set_level(logging.INFO, logger=NAME)
+    yield forget
+    forget()
+
+
+@pytest.fixture
+def compiler(monkeypatch, tmp_path):
+    """Makes a compiler that writes down its calls, refuses what it is told to, and is in a hurry otherwise."""
+    real = loader._compiler()
+    if real is None:
+        pytest.skip("no C compiler on this machine")
+    path, log = tmp_path / "compiler", tmp_path / "calls"
+
+    def make(refuses="nothing at all", instead="exit 1"):
+        path.write_text(
+            f'#!/bin/sh\necho "$@" >> {log}\ncase " $* " in *"{refuses}"*) {instead};; esac\n'
+            f'exec {shlex.join(real)} "$@" -O0\n'
+        )
+        path.chmod(path.stat().st_mode | stat.S_IEXEC)
+        monkeypatch.setenv("CC", str(path))
+        return lambda: log.read_text().splitlines() if log.exists() else []
+
+    return make
+
+
+def messages(caplog, level):
+    return [record.getMessage() for record in caplog.records if record.name == NAME and record.levelno == level]
+
+
+def assert_torch_does_the_work():
+    """A model filters, learns and forecasts as it does with kernels disabled."""
+    model, x = random_model(d_model=4, d_ff=5, window=2), sequences(2, 5)
+    result, paths = model.filter(x, 5, generator=0), model.forecast(x, 3, 5, generator=0)
+    with disabled():
+        assert torch.equal(result.log_weights, model.filter(x, 5, generator=0).log_weights)
+        assert torch.equal(paths, model.forecast(x, 3, 5, generator=0))
+    assert perturb_lines(None, x.new_ones(1), x.unsqueeze(1), torch.zeros(2, 1, 6, dtype=torch.long)) is None
+
+
+# --- no kernels ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["path", "chosen"])
+def test_without_a_compiler_torch_does_the_work(missing, fresh, monkeypatch, tmp_path, caplog):
+    if missing == "path":
+        monkeypatch.delenv("CC", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+    else:
+        monkeypatch.setenv("CC", str(tmp_path / "nothing here") + " -m64")
+    assert library(DOUBLE) is None
+    assert_torch_does_the_work()
+    warnings = messages(caplog, logging.WARNING)
+    # The table of lines has no type of its own, and asks for the kernels of float32: a warning for each of the two.
+    assert set(warnings) == {f"no C compiler found (CC, cc, gcc or clang): {IN_TORCH}"}
+    assert len(warnings) <= 2
+
+
+def test_a_compiler_that_fails_leaves_the_work_to_torch(fresh, compiler, tmp_path, caplog):
+    calls = compiler(refuses=" ", instead="echo it is broken >&2; exit 1")
+    assert library(DOUBLE) is None
+    assert library(DOUBLE) is None
+    assert len(calls()) == len(loader.ATTEMPTS)  # each of them was tried, once
+    assert messages(caplog, logging.WARNING) == [
+        f"the kernels could not be compiled with {tmp_path / 'compiler'}: {IN_TORCH}"
+    ]
+    (complaints,) = messages(caplog, logging.INFO)
+    assert complaints.count("it is broken") == len(loader.ATTEMPTS)
+    assert_torch_does_the_work()
+    assert not list((tmp_path / "cache").rglob("*.so"))
+
+
+def test_what_does_not_load_is_not_kept(fresh, compiler, tmp_path, caplog):
+    """A linker that makes an empty file and says that all is well."""
+    calls = compiler(refuses=" -shared ", instead='while [ "$1" != -o ]; do shift; done; : > "$2"; exit 0')
+    assert library(DOUBLE) is None
+    assert len(messages(caplog, logging.WARNING)) == 1
+    assert len(calls()) == len(loader.ATTEMPTS) * (len(loader.SOURCES) + 1)
+    assert not list((tmp_path / "cache").rglob("*.so"))
+    assert not list((tmp_path / "cache" / "kernels").iterdir())  # nor anything else
+
+
+@pytest.mark.parametrize(
+    ("like", "name"),
+    [
+        (torch.empty(0, dtype=torch.bfloat16), "torch.bfloat16 on cpu"),
+        (torch.empty(0, dtype=torch.float16), "torch.float16 on cpu"),
+        (torch.empty(0, dtype=torch.long), "torch.int64 on cpu"),
+        (torch.empty(0, device="meta"), "torch.float32 on meta"),
+    ],
+)
+def test_other_types_and_devices_have_no_kernels_and_one_line_says_so(like, name, fresh, caplog):
+    for _ in range(3):
+        assert library(like) is None
+    assert messages(caplog, logging.INFO) == [f"no kernels for {name}: the filter runs in torch"]
+    assert messages(caplog, logging.WARNING) == []
+
+
+def test_kernels_can_be_switched_off_from_outside():
+    """Read when the package is imported; nothing is compiled then, and nothing asked for."""
+    script = (
+        "import importlib, os, torch\n"
+        "values = ('off', '0', 'no', 'False', 'OFF', 'on', '1', None)\n"
+        "module = importlib.import_module('smc_transformer.kernels.library')\n"
+        "assert module.library(torch.empty(1)) is None\n"
+        "for value in values:\n"
+        "    os.environ.pop('SMC_TRANSFORMER_KERNELS') if value is None else "
+        "os.environ.update(SMC_TRANSFORMER_KERNELS=value)\n"
+        "    module = importlib.reload(module)\n"
+        "    module._load = lambda number: 'loaded'\n"
+        "    print(value, module.library(torch.empty(1)))\n"
+    )
+    environment = {**os.environ, "SMC_TRANSFORMER_KERNELS": "off"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    off = [f"{value} None" for value in ("off", "0", "no", "False", "OFF")]
+    assert done.stdout.splitlines() == [*off, "on loaded", "1 loaded", "None loaded"]
+
+
+@disabled()
+def fail():
+    raise ValueError(f"on purpose, with {library(SINGLE)}")
+
+
+def test_a_disabled_block_ends_also_by_an_error():
+    before = library(SINGLE)
+    with pytest.raises(ValueError, match="on purpose, with None"):
+        fail()
+    assert library(SINGLE) is before
+
+
+# --- the cache ----------------------------------------------------------------------------------------------
+
+
+def test_kernels_are_compiled_once_and_kept_in_the_cache(fresh, compiler, tmp_path, caplog):
+    calls = compiler()
+    assert library(SINGLE) is not None
+    assert library(SINGLE) is library(SINGLE)
+    once = len(calls())
+    assert once == len(loader.SOURCES) + 1
+    (kept,) = (tmp_path / "cache" / "kernels").iterdir()
+    assert kept.suffix == ".so"
+    fresh()
+    assert library(SINGLE)._name == str(kept)
+    assert len(calls()) == once
+    assert library(DOUBLE)._name != str(kept)  # another type is another library
+    assert len(calls()) == 2 * once
+    assert messages(caplog, logging.WARNING) == []
+
+
+def test_whatever_the_machine_code_depends_on_is_part_of_its_name(fresh, monkeypatch, tmp_path):
+    """Nobody may get a library from the cache that was made of other sources, in another way or for another machine."""
+
+    def touch(command):
+        Path(command[command.index("-o") + 1]).touch()
+
+    monkeypatch.setattr(loader, "_run", touch)
+    monkeypatch.setattr(loader.ctypes, "CDLL", lambda path: None)
+    folder = tmp_path / "sources"
+    shutil.copytree(Path(loader.__file__).parent, folder)
+    monkeypatch.setattr(loader, "__file__", str(folder / "library.py"))
+
+    def name(compiler=("cc",), number="float", compile_flags=("-march=native",), link_flags=()):
+        return loader._compiled(list(compiler), number, compile_flags, link_flags).name
+
+    names = [name(), name(compiler=("gcc",)), name(number="double"), name(compile_flags=()), name(link_flags=("-g",))]
+    assert name() == names[0]
+    for source in sorted([*folder.glob("*.c"), *folder.glob("*.h")]):
+        source.write_text(source.read_text() + "\n/* changed */\n")
+        names.append(name())
+    for part, value in (("_processor", lambda: "another"), ("FLAGS", ("-O1",))):
+        monkeypatch.setattr(loader, part, value)
+        names.append(name())
+    monkeypatch.setattr(loader.platform, "machine", lambda: "another")
+    names.append(name())
+    assert len(set(names)) == len(names) >= 5 + len(loader.SOURCES) + len(loader.HEADERS) + 3
+
+
+def test_a_cache_that_cannot_be_written_to_is_done_without(fresh, compiler, monkeypatch, tmp_path, caplog):
+    """A file is where the folder should be, which stops even an administrator."""
+    calls = compiler()
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("SMC_TRANSFORMER_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr(loader.tempfile, "tempdir", str(tmp_path))
+    kernels = library(SINGLE)
+    assert kernels is not None
+    assert kernels._name.startswith(str(tmp_path / "smc-transformer-kernels-"))
+    assert len(calls()) == len(loader.SOURCES) + 1
+    assert messages(caplog, logging.WARNING) == []
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_cache_without_permission_to_write_is_done_without(fresh, compiler, monkeypatch, tmp_path):
+    monkeypatch.setattr(loader.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(loader.tempfile, "tempdir", str(tmp_path))
+    assert loader._folder().name.startswith("smc-transformer-kernels-")
+    assert loader._folder() == loader._folder()
+
+
+# --- compilers that can do less -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("refuses", [" -fopenmp ", " -march=native "])
+def test_a_compiler_without_threads_or_native_code_makes_kernels_all_the_same(refuses, fresh, compiler, caplog):
+    calls = compiler(refuses=refuses)
+    model, x = random_model(d_model=5, d_ff=4, window=3), sequences(2, 5)
+    with disabled():
+        expected = model.filter(x, 5, generator=0)
+    result = model.filter(x, 5, generator=0)
+    assert_same(result.log_weights, expected.log_weights)
+    assert library(DOUBLE) is not None
+    assert refuses not in calls()[-2]
+    assert messages(caplog, logging.WARNING) == []
+
+
+def test_the_compiler_that_was_chosen_may_have_options(fresh, compiler, monkeypatch):
+    calls = compiler()
+    monkeypatch.setenv("CC", os.environ["CC"] + " -DCHOSEN='a word'")
+    assert library(SINGLE) is not None
+    assert all("-DCHOSEN=a word" in call for call in calls())
+
+
+# --- threads ------------------------------------------------------------------------------------------------
+
+
+def test_kernels_have_as_many_threads_as_torch(calls, set_threads):
+    model, x = random_model(d_model=4, d_ff=5), sequences(2, 5)
+    for n_threads in (1, 2):
+        set_threads(n_threads)
+        calls.threads.clear()
+        model.forecast(x, 3, 5, generator=0)
+        assert calls.threads == {n_threads}
+    assert calls == {"particle_filter": 2, "mutate_particles": 6}
+
+
+def test_small_tasks_do_not_wake_threads(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    enough = loader.WORK_OF_A_THREAD
+    assert [loader.threads(work) for work in (0, 1, enough, 2 * enough, 3 * enough)] == [1, 1, 1, 2, 3]
+    assert loader.threads(100 * enough) == 4
