@@ -8,7 +8,9 @@ from smc_transformer.laws.registry import LAWS
 from smc_transformer.nn.covariance import COVARIANCES
 from smc_transformer.nn.encoders.registry import ENCODERS
 from smc_transformer.nn.readout import READOUTS
+from smc_transformer.proposals import PROPOSALS
 from smc_transformer.smc.resampling import RESAMPLERS
+from smc_transformer.smc.smoothers import SMOOTHERS
 
 GRADIENTS = ("pathwise", "score")
 NOISE_LEARNING = ("gradient", "em")
@@ -42,7 +44,11 @@ class SMCTransformerConfig:
         resampling: "multinomial" (the paper), "stratified", "systematic" or "residual".
         ess_threshold: resample when the effective sample size falls below this share of the particles.
             1: at every step (the paper). 0: never.
+        proposal: how z(t) is drawn once X_t is known: "bootstrap" (from the model; the paper), "guided" (by a linearised
+            read-out) or "auxiliary" (guided, and particles selected by how well they will predict X_t).
         gradient: estimator of the score: "pathwise" or "score" (the paper's formula).
+        smoother: lines that gradients and EM are taken along: "genealogy" (the paper), "fixed_lag" or "backward".
+        smoothing_lag: how many later observations tell about a step, for smoothers that cut off there.
         noise_learning: how the latent covariances are learned: "gradient" or "em" (the paper). The Gaussian
             observation covariance is learned by EM in both cases.
         readout: "transformer", or "linear" for a model with exact answers.
@@ -68,14 +74,26 @@ class SMCTransformerConfig:
     max_positions: int = 512
     resampling: str = "systematic"
     ess_threshold: float = 1.0
+    proposal: str = "bootstrap"
     gradient: str = "pathwise"
+    smoother: str = "genealogy"
+    smoothing_lag: int = 5
     noise_learning: str = "gradient"
     readout: str = "transformer"
     initial_latent_variance: float = 0.25
     initial_observation_variance: float = 0.5
 
     def __post_init__(self) -> None:
-        counts = ("n_inputs", "n_targets", "d_model", "d_ff", "n_heads", "encoder_layers", "n_particles")
+        counts = (
+            "n_inputs",
+            "n_targets",
+            "d_model",
+            "d_ff",
+            "n_heads",
+            "encoder_layers",
+            "n_particles",
+            "smoothing_lag",
+        )
         for name in (*counts, "max_positions"):
             self._set(name, check_count(getattr(self, name), name))
         if self.window is not None:
@@ -93,6 +111,8 @@ class SMCTransformerConfig:
         check_choice(self.observation_covariance, tuple(COVARIANCES), "observation_covariance")
         check_choice(self.resampling, tuple(RESAMPLERS), "resampling")
         check_choice(self.gradient, GRADIENTS, "gradient")
+        check_choice(self.proposal, tuple(PROPOSALS), "proposal")
+        check_choice(self.smoother, tuple(SMOOTHERS), "smoother")
         check_choice(self.noise_learning, NOISE_LEARNING, "noise_learning")
         check_choice(self.position_encoding, POSITION_ENCODINGS, "position_encoding")
         check_choice(self.readout, tuple(READOUTS), "readout")

@@ -16,6 +16,8 @@ from smc_transformer.kernels.filter import can_filter, run_filter
 from smc_transformer.nn.attention import Noise
 from smc_transformer.population import Population
 from smc_transformer.predictive import Mixture
+from smc_transformer.proposals import PROPOSALS
+from smc_transformer.proposals.guided import Linearised
 from smc_transformer.smc.genealogy import trace_lines, unique_ancestors
 from smc_transformer.smc.weights import effective_sample_size
 
@@ -36,6 +38,8 @@ class FilterResult:
         resampled: whether the particles were resampled before each step.
         predictive: the one-step predictive mixtures, made before each observation was seen.
         noise: the noise behind the latents, from which `SMCTransformer.replay` rebuilds any line.
+        read_outs: the parameters of the law of X_t of each particle, as it was weighted: those of `predictive`, unless
+            the proposal has drawn its z again.
         attention: attention vectors z of each particle, or None when they were not kept.
         completed: targets X_1, ..., X_T as each particle completed them, or None when none were missing.
     """
@@ -46,6 +50,7 @@ class FilterResult:
     resampled: Bool[Tensor, "batch time"]
     predictive: Mixture
     noise: Noise
+    read_outs: Float[Tensor, "batch particle time n_parameters"]
     attention: Float[Tensor, "batch particle time d_model"] | None
     completed: Float[Tensor, "batch particle time n_targets"] | None
 
@@ -79,6 +84,7 @@ class Trace(NamedTuple):
     prior_log_weights: Float[Tensor, "batch particle time"]
     log_weights: Float[Tensor, "batch particle time"]
     parameters: Float[Tensor, "batch particle time n_parameters"]
+    read_outs: Float[Tensor, "batch particle time n_parameters"]
     attention: Float[Tensor, "batch particle time d_model"] | None
     completed: Float[Tensor, "batch particle time n_targets"] | None
 
@@ -96,6 +102,7 @@ def particle_filter(
 ) -> FilterResult:
     """Run the filter; `noise` instead of fresh draws makes runs comparable."""
     noise = _noise(model, x, n_particles, generator) if noise is None else noise
+    noise = _own_attention_noise(model, noise)
     trace, _ = _run(model, x, noise, on_collapse, generator, keep_attention=keep_attention)
     return FilterResult(
         log_increments=trace.log_increments,
@@ -104,6 +111,7 @@ def particle_filter(
         resampled=trace.resampled,
         predictive=model.observation.mixture(trace.prior_log_weights, trace.parameters),
         noise=noise,
+        read_outs=trace.read_outs,
         attention=trace.attention,
         completed=trace.completed,
     )
@@ -121,6 +129,7 @@ def filter_population(
 ) -> Population:
     """Run the filter; returns the particles as they stand at the end, ready to go on."""
     noise = _noise(model, x, n_particles, generator) if noise is None else noise
+    noise = _own_attention_noise(model, noise)
     _, population = _run(model, x, noise, on_collapse, generator, keep_population=True)
     assert population is not None
     return population
@@ -151,17 +160,20 @@ def _run(
     def empty(*shape: int) -> Tensor:
         return x.new_empty(batch, n_particles, n_steps, *shape)
 
+    parameters = empty(model.observation.n_parameters)
+    bootstrap = model.config.proposal == "bootstrap"
     trace = Trace(
         ancestors=empty().long(),
         resampled=torch.zeros(batch, n_steps, dtype=torch.bool, device=x.device),
         log_increments=x.new_zeros(batch, n_steps),
         prior_log_weights=empty(),
         log_weights=empty(),
-        parameters=empty(model.observation.n_parameters),
+        parameters=parameters,
+        read_outs=parameters if bootstrap else torch.empty_like(parameters),
         attention=empty(d_model) if keep_attention else None,
         completed=empty(n_targets) if missing_steps.any() else None,
     )
-    fast = can_filter(model, x)
+    fast = bootstrap and can_filter(model, x)
     population = None
     if keep_population or not fast:
         population = Population(model, x[:, None, 0], n_particles, capacity=n_steps, encoder_state=encoder_state)
@@ -184,19 +196,49 @@ def _walk(
     generator: Generator | None,
 ) -> None:
     """Take the particles through all steps, one after the other, and write the trace."""
+    model = population.model
+    looks_ahead = PROPOSALS[model.config.proposal].looks_ahead
     for step, gap in enumerate(missing_steps.tolist()):
-        selection = population.select(generator)
-        trace.ancestors[:, :, step], trace.resampled[:, step] = selection.ancestors, selection.resampled
-        trace.prior_log_weights[:, :, step] = population.log_weights
-
         shared = step < embedding.shape[1]
+        look_ahead = predicted = None
+        if looks_ahead and shared and not gap and step > 0:
+            # The prediction must not know X_t, so it comes from particles that were not selected by it.
+            before = population.log_weights
+            fresh = model.attention.draw_noise(len(x), population.n_particles, 1, generator).at(0)
+            predicted = population.peek(embedding[:, None, step], fresh)[1]
+            look_ahead = _look_ahead(population, embedding[:, None, step], x[:, step + 1])
+        selection = population.select(generator, look_ahead)
+        trace.ancestors[:, :, step], trace.resampled[:, step] = selection.ancestors, selection.resampled
+        trace.prior_log_weights[:, :, step] = population.log_weights if predicted is None else before
+
         z, parameters = population.mutate(embedding[:, None, step] if shared else population.embed(), noise.at(step))
         trace.log_increments[:, step], drawn = population.absorb(
             parameters, x[:, step + 1], observed[:, step] if gap else None, on_collapse, generator
         )
-        trace.parameters[:, :, step] = parameters
+        trace.parameters[:, :, step] = parameters if predicted is None else predicted
         trace.log_weights[:, :, step] = population.log_weights
+        if trace.read_outs is not trace.parameters:  # the proposal may have drawn again
+            trace.read_outs[:, :, step] = population.read_outs
+            noise.attention[:, :, step], z = population.drawn.eps, population.drawn.z
         if trace.completed is not None:
             trace.completed[:, :, step] = drawn
         if trace.attention is not None:
             trace.attention[:, :, step] = z
+
+
+def _own_attention_noise(model: "SMCTransformer", noise: Noise) -> Noise:
+    """Noise whose part for z the filter may change: a proposal writes down what it has drawn."""
+    if model.config.proposal == "bootstrap":
+        return noise
+    return noise._replace(attention=noise.attention.clone())
+
+
+def _look_ahead(
+    population: Population, embedding: Float[Tensor, "batch 1 d_model"], x: Float[Tensor, "batch n_inputs"]
+) -> Float[Tensor, "batch particle"]:
+    """Log of how well each particle will predict X_t, with its latents at their means."""
+    model = population.model
+    nothing = Noise(*(embedding.new_zeros(len(x), population.n_particles, embedding.shape[-1]) for _ in range(4)))
+    mean, _ = population.peek(embedding, nothing)
+    n_targets = model.config.n_targets
+    return Linearised(model, mean, embedding, population.last[..., :n_targets], x[:, :n_targets]).log_evidence()

@@ -15,6 +15,7 @@ from smc_transformer.kernels.library import library
 from smc_transformer.kernels.step import inherit_lines, mutate_particles
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.encoders.base import State
+from smc_transformer.proposals import PROPOSALS
 from smc_transformer.smc.genealogy import gather_lines
 from smc_transformer.smc.resampling import RESAMPLERS
 from smc_transformer.smc.selection import Selection, select
@@ -37,6 +38,15 @@ class Past(NamedTuple):
         """Keys or values as each path sees them, copied."""
         index = self.parents.unsqueeze(-1).expand(-1, -1, self.lines.shape[-1])
         return gather_lines(values, self.lines.gather(1, index))
+
+
+class Drawn(NamedTuple):
+    """What the particles drew at their last step."""
+
+    eps: Float[Tensor, "batch particle d_model"]
+    """The standard noise of z."""
+    z: Float[Tensor, "batch particle d_model"]
+    embedding: Float[Tensor, "batch _ d_model"]
 
 
 class Population:
@@ -84,13 +94,16 @@ class Population:
         """Particles of each sequence."""
         return self.log_weights.shape[1]
 
-    def select(self, generator: Generator | None) -> Selection:
+    def select(
+        self, generator: Generator | None, look_ahead: Float[Tensor, "batch particle"] | None = None
+    ) -> Selection:
         """Resample the sequences that are due; their particles inherit lines, inputs and encoder states."""
         selection = select(
             self.log_weights,
             RESAMPLERS[self.model.config.resampling],
             ess_threshold=self.model.config.ess_threshold,
             informed=self.informed,
+            look_ahead=look_ahead,
             generator=generator,
         )
         self.log_weights = selection.log_weights
@@ -143,7 +156,17 @@ class Population:
         caches = (self.keys, self.values, self.lines)
         mutated = mutate_particles(self.model, embedding, noise, *caches, slot, window, self.past, past_first)
         z, outputs = self._mutate_in_torch(embedding, noise, slot, window) if mutated is None else mutated
+        self.drawn = Drawn(noise.attention, z, embedding)
         return z, self.model.read_out(z, embedding, self.last[..., : self.model.config.n_targets], outputs)
+
+    def peek(
+        self, embedding: Float[Tensor, "batch _ d_model"], noise: Noise
+    ) -> tuple[Float[Tensor, "batch particle d_model"], Float[Tensor, "batch particle n_parameters"]]:
+        """What `mutate` would return, without going on: the slot it writes is written again by the next mutation."""
+        n_slots, position = self.n_slots, self.position
+        found = self.mutate(embedding, noise)
+        self.n_slots, self.position = n_slots, position
+        return found
 
     def _mutate_in_torch(
         self, embedding: Float[Tensor, "batch _ d_model"], noise: Noise, slot: int, window: slice
@@ -192,8 +215,15 @@ class Population:
         n_targets = self.model.config.n_targets
         targets = x[:, None, :n_targets]
         increments = x.new_zeros(len(x))
+        log_correction = None
+        if observed is None:
+            proposed = PROPOSALS[self.model.config.proposal].propose(self, parameters, x[:, :n_targets], generator)
+            if proposed is not None:
+                self.drawn = Drawn(proposed.eps, proposed.z, self.drawn.embedding)
+                parameters, log_correction = proposed.parameters, proposed.log_correction
+        self.read_outs = parameters
         if observed is None or observed.any():
-            increments = self.weigh(parameters, x[:, :n_targets], observed, on_collapse)
+            increments = self.weigh(parameters, x[:, :n_targets], observed, on_collapse, log_correction)
         if observed is not None:
             targets = self.model.observation.components(parameters).complete(targets, observed.unsqueeze(1), generator)
         n_own = max(targets.shape[1], self.last.shape[1])  # once particles differ, they differ for good
@@ -207,10 +237,13 @@ class Population:
         target: Float[Tensor, "batch n_targets"],
         observed: Bool[Tensor, "batch n_targets"] | None,
         on_collapse: str,
+        log_correction: Float[Tensor, "batch particle"] | None = None,
     ) -> Float[Tensor, "batch"]:
         """Weight by the observed coordinates of X_t (None: all); returns the log-likelihood increments."""
         mask = None if observed is None else observed.unsqueeze(1)
         log_density = self.model.observation.components(parameters).log_prob(target.unsqueeze(1), mask)
+        if log_correction is not None:
+            log_density = log_density + log_correction
         log_weights, increments = reweight(self.log_weights, log_density, step=self.position, on_collapse=on_collapse)
         if observed is None:
             self.log_weights, self.informed = log_weights, torch.ones_like(self.informed)

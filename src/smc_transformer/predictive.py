@@ -46,6 +46,11 @@ class Components(ABC):
     def variance(self) -> Float[Tensor, "*batch target"]:
         """Variance of each target."""
 
+    @property
+    def covariance(self) -> Float[Tensor, "*#batch target target"]:
+        """Covariance matrix of the targets."""
+        return self.variance.diag_embed()
+
     @abstractmethod
     def log_prob(
         self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None

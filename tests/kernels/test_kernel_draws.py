@@ -38,11 +38,23 @@ def test_particles_are_found_as_torch_finds_them(n_particles, n_samples, calls):
 
 
 def test_a_uniform_on_a_boundary_belongs_to_the_next_particle_that_has_mass(calls):
-    """Masses of 1/8, 0, 1/4, 0, 5/8, 0: all sums are exact."""
+    """Masses of 1/8, 0, 1/4, 0, 5/8, 0: all sums are exact. The last stratum's uniform may round up to one."""
     masses = torch.tensor([[1.0, 0.0, 2.0, 0.0, 5.0, 0.0]], dtype=torch.float64)
-    uniforms = torch.tensor([[0.0, 0.124, 0.125, 0.374, 0.375, 0.376, ALMOST_ONE]], dtype=torch.float64)
-    assert invert_cumulative(masses, uniforms).tolist() == [[0, 0, 2, 2, 4, 4, 4]]
-    assert invert_cumulative(masses / 1e300, uniforms).tolist() == [[0, 0, 2, 2, 4, 4, 4]]
+    uniforms = torch.tensor([[0.0, 0.124, 0.125, 0.374, 0.375, 0.376, ALMOST_ONE, 1.0]], dtype=torch.float64)
+    assert invert_cumulative(masses, uniforms).tolist() == [[0, 0, 2, 2, 4, 4, 4, 4]]
+    assert invert_cumulative(masses / 1e300, uniforms).tolist() == [[0, 0, 2, 2, 4, 4, 4, 4]]
+
+
+def test_a_uniform_just_below_a_boundary_belongs_to_the_particle_before_it(calls):
+    """Where u n rounds up to a whole number and u times the mass, 3 n, does not reach the boundary."""
+    n_found = 0
+    for n in range(2, 100):
+        starts = torch.arange(1, n, dtype=torch.float64)
+        uniforms = torch.nextafter(starts / n, torch.zeros(())).unsqueeze(0)
+        masses = torch.full((1, n), 3.0, dtype=torch.float64)
+        assert torch.equal(invert_cumulative(masses, uniforms), by_torch(masses, uniforms))
+        n_found += int(((uniforms * n >= starts) & (uniforms * 3 * n < 3 * starts)).sum())
+    assert n_found > 100
 
 
 def test_one_particle_may_have_all_the_mass(calls):

@@ -378,3 +378,18 @@ def test_gradients_may_be_asked_for_where_kernels_are_disabled(calls):
         step.objective.sum().backward()
     for name, parameter in model.gradient_parameters().items():
         assert_same(parameter.grad, expected[name], name=name)
+
+
+def test_gradients_of_single_kernels_may_be_asked_for_where_kernels_are_disabled(calls):
+    noise, lines, factor = draw(2, 4, 3, 5), make_lines(2, 4, 3, 3), draw(5, seed=2).requires_grad_()
+
+    def context():
+        latents = perturb_lines(None, factor, noise, lines)
+        return attend_lines(latents, latents.sin(), latents.cos(), 1, 2).square().sum()
+
+    (expected,) = torch.autograd.grad(context(), factor)
+    began = context()
+    with disabled():
+        (found,) = torch.autograd.grad(began, factor)
+    assert torch.equal(found, expected)
+    assert calls["perturb_lines_backward"] == calls["attend_lines_backward"] == 2

@@ -179,6 +179,18 @@ def test_noise_depends_on_the_generator_alone(calls, set_threads):
     assert calls.threads == {1, 3}
 
 
+def test_seeds_have_all_their_bits(monkeypatch):
+    """63 of them: with 31, two of some ten thousand draws would be the same."""
+    seeds, kernels = [], library(LIKE)
+    monkeypatch.setattr(kernels, "fill_normal", lambda out, n, seed, n_threads: seeds.append(seed.value))
+    generator = seeded(1)
+    for _ in range(200):
+        standard_normal((1,), LIKE, generator)
+    for bit in range(63):
+        # Each bit is set in half of them: 100, and a standard deviation of 7.
+        assert 60 < sum(seed >> bit & 1 for seed in seeds) < 140, bit
+
+
 def test_without_a_generator_noise_follows_that_of_torch(calls):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)

@@ -79,7 +79,7 @@ def test_the_ring_of_slots_goes_round_and_the_growing_table_grows(window, calls)
 @pytest.mark.parametrize("covariance", ["diagonal", "full"])
 def test_noise_of_a_step_may_lie_in_memory_as_it_likes(covariance, calls):
     model, x = random_model(d_model=6, d_ff=5, covariance=covariance), sequences(2, 9)
-    noise = model.attention.draw_noise(2, 9, 10, seeded(1))
+    noise = Noise(*(eps.contiguous() for eps in model.attention.draw_noise(2, 9, 10, seeded(1))))
     expected, _ = follow(model, x, 9, noise=noise)
     scattered = [
         Noise(*(eps.transpose(1, 2).contiguous().transpose(1, 2) for eps in noise)),  # one step lies together

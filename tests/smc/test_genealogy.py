@@ -3,7 +3,7 @@ import torch
 
 from smc_transformer.randomness import as_generator
 from smc_transformer.smc import gather_lines, multinomial, systematic, trace_lines, unique_ancestors
-from smc_transformer.smc.smoothing import genealogy
+from smc_transformer.smc.smoothers import SMOOTHERS, History
 
 # The paper's figure: 3 particles, steps 0 to 4. Parents of particles 1, 2, 3 (counted from 1) at each step.
 PARENTS_IN_THE_FIGURE = [
@@ -18,6 +18,12 @@ LINES_IN_THE_FIGURE = [
     [3, 1, 3, 2, 2],
     [3, 2, 2, 3, 3],
 ]
+
+
+def genealogy(ancestors, log_weights, n_lines, resample, generator=None):
+    """By the weights of the last step, which are all that this smoother looks at."""
+    history = History(ancestors, log_weights.unsqueeze(-1).expand_as(ancestors))
+    return SMOOTHERS["genealogy"](history, n_lines, 1, resample, None, generator)
 
 
 def ancestors_of_the_figure():

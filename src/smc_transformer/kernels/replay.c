@@ -302,6 +302,35 @@ static void go_back(const Replay *r, const Layer *layer, LineWorkspace *work, co
     }
 }
 
+/* The read-outs of lines that no filter has been through, (batch, n_lines, steps, n_out). Returns 0, or 1. */
+int replay_forward(const Replay *r, const Layer *layer, real *read_outs, int n_threads)
+{
+    count T = r->steps, stride = padded(layer->d), n_out = layer->n_out;
+    int failed = 0;
+#pragma omp parallel num_threads(n_threads)
+    {
+        LineWorkspace work;
+        memset(&work, 0, sizeof work);
+        int ready = prepare_line(&work, r, layer);
+#pragma omp for schedule(dynamic)
+        for (count row = 0; row < r->batch * r->n_lines; row++) {
+            if (!ready) continue;
+            go_forward(r, layer, &work, row);
+            for (count t = 0; t < T; t++)
+                for (count o = 0; o < n_out; o++)
+                    read_outs[(row * T + t) * n_out + o] = layer->projection_bias[o]
+                        + dot(work.last + t * stride, layer->projection + o * layer->d, layer->d);
+        }
+        if (!ready) {
+#pragma omp atomic write
+            failed = 1;
+        }
+        real **parts = (real **)&work;
+        for (int i = 0; i < N_PARTS; i++) free(parts[i]);
+    }
+    return failed;
+}
+
 /* Returns 0, or 1 when there was not enough memory. */
 int replay_backward(const Replay *r, const Layer *layer, int n_threads)
 {

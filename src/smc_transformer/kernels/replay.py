@@ -25,6 +25,7 @@ from smc_transformer.nn.covariance import FullCovariance
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
     from smc_transformer.nn.attention import Noise
+    from smc_transformer.replay import LineInputs
 
 MEANS = ("query_mean", "key_mean", "value_mean", "embedding")
 GROUPS = 64
@@ -46,17 +47,18 @@ class Replay(ctypes.Structure):
 
 
 def replay_read_outs(
-    model: "SMCTransformer", embedding: Tensor, noise: "Noise", lines: Tensor, read_outs: Tensor
+    model: "SMCTransformer", inputs: "LineInputs", noise: "Noise", lines: Tensor, read_outs: Tensor | None
 ) -> Tensor | None:
-    """The filter's read-outs along lines, as functions of the model's parameters; None where torch must replay.
+    """The parameters of the law of X_t along lines, as functions of the model's; None where torch must replay.
 
     Args:
         model: the model.
-        embedding: (batch, 1 or line, time, d_model).
+        inputs: what the lines see.
         noise: of all particles, (batch, particle, time, d_model).
         lines: (batch, line, time).
-        read_outs: parameters of the law of X_t that the filter found along the lines, (batch, line, time, n).
+        read_outs: what the filter found along the lines, (batch, line, time, n); None if it has not been through them.
     """
+    embedding = inputs.embedding
     attention = model.attention
     full = any(isinstance(covariance, FullCovariance) for covariance in attention.covariances)
     shifts = model.config.predict_change and type(model.observation).shift is not ObservationLaw.shift
@@ -66,57 +68,67 @@ def replay_read_outs(
     means = attention.means(embedding)
     parameters = layer_parameters(model)
     settings = (kernels, attention.n_heads, attention.window, tuple(parameters), model.readout)
-    return _ReplayReadOuts.apply(settings, read_outs, lines, *noise, *means, embedding, *parameters.values())
+    lines = lines.contiguous()
+    found = _ReplayReadOuts.apply(settings, read_outs, lines, *noise, *means, embedding, *parameters.values())
+    if read_outs is None and model.config.predict_change:
+        return model.observation.shift(found, inputs.last_targets)
+    return found
 
 
 class _ReplayReadOuts(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, settings: Any, read_outs: Tensor, lines: Tensor, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, settings: Any, read_outs: Tensor | None, lines: Tensor, *tensors: Tensor) -> Tensor:
+        noise, others = tensors[:4], [tensor.contiguous() for tensor in tensors[4:]]
         ctx.settings = settings
-        noise, others = tensors[:4], tensors[4:]
-        ctx.save_for_backward(lines, *noise, *(tensor.contiguous() for tensor in others))
-        return read_outs.clone()
+        ctx.save_for_backward(lines, *noise, *others)
+        if read_outs is not None:
+            return read_outs.clone()
+        work = _Work(settings, lines, [*noise, *others])
+        out = others[0].new_empty(*lines.shape, len(work.parameters["projection"]))
+        check(
+            work.kernels.replay_forward(
+                ctypes.byref(work.task), ctypes.byref(work.layer), POINTER(out.data_ptr()), work.threads
+            )
+        )
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        kernels, n_heads, window, names, readout = ctx.settings
         lines, *tensors = ctx.saved_tensors
-        noise, means, parameters = tensors[:4], tensors[4:8], dict(zip(names, tensors[8:], strict=True))
-        noise, strides = strides_of(noise, gradient)
-        layer = layer_of(parameters, n_heads, gradient.shape[-1], readout)
-        batch, n_particles, n_steps, _ = noise[0].shape
-        task = Replay(
+        work = _Work(ctx.settings, lines, tensors)
+        mean_gradients = [torch.zeros_like(part) for part in work.means]
+        sums = gradient.new_zeros(work.task.groups, work.task.n_sums)
+        gradients = {f"{name}_gradient": part for name, part in zip(MEANS, mean_gradients, strict=True)}
+        point(work.task, {"gradient": gradient.contiguous(), "sums": sums, **gradients})
+        check(work.kernels.replay_backward(ctypes.byref(work.task), ctypes.byref(work.layer), work.threads))
+        return *(None,) * 7, *mean_gradients, *_unpacked(sums.sum(dim=0), work.parameters)
+
+
+class _Work:
+    """The task of a replay as C sees it, without its results."""
+
+    def __init__(self, settings: Any, lines: Tensor, tensors: list[Tensor]):
+        self.kernels, n_heads, window, names, readout = settings
+        self.means, self.parameters = tensors[4:8], dict(zip(names, tensors[8:], strict=True))
+        noise, strides = strides_of(tensors[:4], self.means[0])
+        n_outputs = len(self.parameters["projection"])
+        self.layer = layer_of(self.parameters, n_heads, n_outputs, readout)
+        batch, n_particles, n_steps, d_model = noise[0].shape
+        self.task = Replay(
             batch=batch,
             n_lines=lines.shape[1],
             particles=n_particles,
             steps=n_steps,
             window=window or 0,
-            owners=means[0].shape[1],
+            owners=self.means[0].shape[1],
             groups=min(batch, GROUPS),
             noise_strides=strides,
-            n_sums=int(kernels.count_sums(ctypes.byref(layer))),
+            n_sums=int(self.kernels.count_sums(ctypes.byref(self.layer))),
         )
-        mean_gradients = [torch.zeros_like(part) for part in means]
-        sums = gradient.new_zeros(task.groups, task.n_sums)
-        point(
-            task,
-            {
-                **dict(zip(MEANS, means, strict=True)),
-                **dict(zip(NOISES, noise, strict=True)),
-                "lines": lines,
-                "gradient": gradient.contiguous(),
-                **{f"{name}_gradient": part for name, part in zip(MEANS, mean_gradients, strict=True)},
-                "sums": sums,
-            },
-        )
-        check(
-            kernels.replay_backward(
-                ctypes.byref(task), ctypes.byref(layer), threads(noise[0].numel() * 12 * means[0].shape[-1])
-            )
-        )
-        gradients = _unpacked(sums.sum(dim=0), parameters)
-        return None, None, None, None, None, None, None, *mean_gradients, *gradients
+        tensors_by_name = dict(zip((*MEANS, *NOISES), (*self.means, *noise), strict=True))
+        point(self.task, {**tensors_by_name, "lines": lines})
+        self.threads = threads(lines.numel() * 12 * d_model * d_model)
 
 
 def _unpacked(sums: Tensor, parameters: dict[str, Tensor]) -> list[Tensor]:

@@ -46,6 +46,10 @@ class GaussianComponents(Components):
         return (self.deviation.square()).expand_as(self._mean)
 
     @property
+    def covariance(self) -> Float[Tensor, "*#batch target target"]:
+        return self.scale.unsqueeze(-1) * (self.root @ self.root.T) * self.scale.unsqueeze(-2)
+
+    @property
     def deviation(self) -> Float[Tensor, "*#batch target"]:
         """Standard deviation of each target."""
         return self.scale * self.root.square().sum(dim=-1).sqrt()

@@ -52,6 +52,11 @@ class StudentTComponents(Components):
     def variance(self) -> Float[Tensor, "*batch target"]:
         return self.scale.square() * self.degrees / (self.degrees - 2)
 
+    @property
+    def covariance(self) -> Float[Tensor, "*batch target target"]:
+        correlation = self.root @ self.root.T * self.degrees / (self.degrees - 2)
+        return self.scale.unsqueeze(-1) * correlation * self.scale.unsqueeze(-2)
+
     def squared_norm(
         self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
     ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*_"]]:

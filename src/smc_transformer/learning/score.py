@@ -37,7 +37,7 @@ class Objective(Protocol):
         inputs: LineInputs,
         noise: Noise,
         lines: Int[Tensor, "batch line time"],
-        read_outs: Float[Tensor, "batch line time n_parameters"],
+        read_outs: Float[Tensor, "batch line time n_parameters"] | None,
     ) -> LineObjective:
         """The objective along lines.
 
@@ -46,7 +46,8 @@ class Objective(Protocol):
             inputs: what the lines see.
             noise: the noise of all particles.
             lines: the particle that each line passes through at each step.
-            read_outs: the parameters of the law of X_t that the filter found along the lines.
+            read_outs: the parameters of the law of X_t that the filter found along the lines; None if it has not
+                been through them.
         """
         ...
 
@@ -56,14 +57,14 @@ def pathwise_objective(
     inputs: LineInputs,
     noise: Noise,
     lines: Int[Tensor, "batch line time"],
-    read_outs: Float[Tensor, "batch line time n_parameters"],
+    read_outs: Float[Tensor, "batch line time n_parameters"] | None,
 ) -> LineObjective:
     """Log p(X_t | eps), with the standard noise eps as the latent (the default).
 
     eps has a law without parameters, so log p(eps, X) = log p(eps) + sum_t log p(X_t | eps), and only the
     second term has a gradient, which flows through q, k, v and z. Little variance when the noises are small.
     """
-    parameters = replay_read_outs(model, inputs.embedding, noise, lines, read_outs)
+    parameters = replay_read_outs(model, inputs, noise, lines, read_outs)
     if parameters is None:
         parameters = replay(model, inputs, noise, lines).parameters
     return LineObjective(model.observation.components(parameters).log_prob(inputs.targets), parameters)
@@ -74,7 +75,7 @@ def score_objective(
     inputs: LineInputs,
     noise: Noise,
     lines: Int[Tensor, "batch line time"],
-    read_outs: Float[Tensor, "batch line time n_parameters"],
+    read_outs: Float[Tensor, "batch line time n_parameters"] | None,
 ) -> LineObjective:
     """Log p(q, k, v, z, X), with the latents as fixed numbers (the paper's formula).
 

@@ -2,18 +2,20 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.checks import check_count
-from smc_transformer.filtering import particle_filter
+from smc_transformer.filtering import FilterResult, particle_filter
 from smc_transformer.learning.em import Statistics, em_statistics
 from smc_transformer.learning.score import OBJECTIVES
+from smc_transformer.lookahead import LookAhead
 from smc_transformer.randomness import as_generator
 from smc_transformer.replay import line_inputs
 from smc_transformer.smc.genealogy import gather_lines
 from smc_transformer.smc.resampling import RESAMPLERS
-from smc_transformer.smc.smoothing import genealogy
+from smc_transformer.smc.smoothers import SMOOTHERS, History, SmoothingLines
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
@@ -56,15 +58,39 @@ def training_step(
     generator = as_generator(generator, x.device)
 
     result = particle_filter(model, x, n_particles, generator)
-    resample = RESAMPLERS[model.config.resampling]
-    lines, log_weights = genealogy(result.ancestors, result.log_weights[:, :, -1], n_lines, resample, generator)
+    lines, log_weights, ancestral = smooth(model, x, result, n_lines, generator)
     # Observations that a line drew for itself are latents like its noise: given them, its data are complete.
     completed = None if result.completed is None else gather_lines(result.completed, lines)
     inputs, noise = line_inputs(model, x, completed), result.noise
-    read_outs = gather_lines(result.predictive.parameters, lines)
+    read_outs = gather_lines(result.read_outs, lines) if ancestral else None
     along_lines = OBJECTIVES[model.config.gradient](model, inputs, noise, lines, read_outs)
     return TrainingStep(
         objective=(log_weights.exp() * along_lines.log_density.sum(dim=-1)).sum(dim=-1),
         statistics=em_statistics(model, inputs.targets, along_lines.parameters, noise, lines, log_weights),
         log_likelihood=result.log_likelihood,
     )
+
+
+@torch.no_grad()
+def smooth(
+    model: "SMCTransformer",
+    x: Float[Tensor, "batch time_plus_1 n_inputs"],
+    result: FilterResult,
+    n_lines: int | None = None,
+    generator: Generator | None = None,
+) -> SmoothingLines:
+    """Lines of the filter's particles by the smoother that the settings name."""
+    config = model.config
+    history = History(result.ancestors, result.log_weights)
+    # Made only if a smoother asks: it needs the latents of all particles.
+    prepared: list[LookAhead] = []
+
+    def look_ahead(step: int, lines: Tensor, lag: int) -> Tensor:
+        if result.completed is not None:
+            raise ValueError(f'smoother="{config.smoother}" needs sequences without missing values; use "fixed_lag"')
+        if not prepared:
+            prepared.append(LookAhead(model, x, result.noise, result.ancestors))
+        return prepared[0](step, lines, lag)
+
+    resample = RESAMPLERS[config.resampling]
+    return SMOOTHERS[config.smoother](history, n_lines, config.smoothing_lag, resample, look_ahead, generator)

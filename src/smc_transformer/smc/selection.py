@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.smc.resampling import Resampler
-from smc_transformer.smc.weights import effective_sample_size, uniform_log_weights
+from smc_transformer.smc.weights import effective_sample_size, normalise, uniform_log_weights
 
 
 class Selection(NamedTuple):
@@ -30,6 +30,7 @@ def select(
     *,
     ess_threshold: float,
     informed: Bool[Tensor, "batch"] | None = None,
+    look_ahead: Float[Tensor, "batch particle"] | None = None,
     generator: Generator | None = None,
 ) -> Selection:
     """Resample each sequence whose effective sample size is below `ess_threshold` times the particles.
@@ -43,17 +44,31 @@ def select(
         ess_threshold: share of the particles below which a sequence is resampled.
         informed: which sequences have seen an observation since they were resampled last; the others are left
             alone, as resampling equal weights only loses particles. None: all.
+        look_ahead: logarithms of how well each particle will do (the auxiliary filter); particles are then drawn by
+            weight times look-ahead, and carry weights that make up for it. None: by weight alone.
         generator: source of randomness.
     """
+    wanted = log_weights if look_ahead is None else _first_stage(log_weights, look_ahead)
     n_particles = log_weights.shape[-1]
-    resampled = (effective_sample_size(log_weights) < ess_threshold * n_particles) | (ess_threshold >= 1.0)
+    resampled = (effective_sample_size(wanted) < ess_threshold * n_particles) | (ess_threshold >= 1.0)
     if informed is not None:
         resampled = resampled & informed
     themselves = torch.arange(n_particles, device=log_weights.device).expand_as(log_weights)
     # Random numbers are drawn whenever resampling is possible, so that how many depends on the settings alone.
     if ess_threshold == 0 or not (informed is None or informed.any()):
         return Selection(themselves, log_weights, resampled)
-    ancestors = resample(log_weights, n_particles, generator)
+    ancestors = resample(wanted, n_particles, generator)
     ancestors = torch.where(resampled.unsqueeze(-1), ancestors, themselves)
-    carried = torch.where(resampled.unsqueeze(-1), uniform_log_weights(log_weights), log_weights)
+    equal = uniform_log_weights(log_weights)
+    if look_ahead is not None:
+        equal = equal + (log_weights - wanted).gather(1, ancestors)
+    carried = torch.where(resampled.unsqueeze(-1), equal, log_weights)
     return Selection(ancestors, carried, resampled)
+
+
+def _first_stage(
+    log_weights: Float[Tensor, "batch particle"], look_ahead: Float[Tensor, "batch particle"]
+) -> Float[Tensor, "batch particle"]:
+    """Normalised weight times look-ahead; the weights alone where that leaves nothing."""
+    wanted, total = normalise(log_weights + torch.where(look_ahead.isnan(), -torch.inf, look_ahead))
+    return torch.where(total.isfinite().unsqueeze(-1), wanted, log_weights)

@@ -1,0 +1,72 @@
+"""What a smoother is: weighted lines that stand for the law of all latents given all observations.
+
+A smoother is one small file in this folder with a function under the decorator `smoother`; its name is what settings
+call it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from jaxtyping import Float, Int
+from torch import Generator, Tensor
+
+from smc_transformer.smc.resampling import Resampler
+
+
+class History(NamedTuple):
+    """What a filter leaves behind."""
+
+    ancestors: Int[Tensor, "batch particle time"]
+    """Parent of each particle at the step before."""
+    log_weights: Float[Tensor, "batch particle time"]
+    """Normalised log-weights after each observation."""
+
+
+class SmoothingLines(NamedTuple):
+    """Weighted lines through the particles: `lines[b, l, t]` is the particle that line l uses at step t."""
+
+    lines: Int[Tensor, "batch line time"]
+    log_weights: Float[Tensor, "batch line"]
+    ancestral: bool
+    """Whether each line is the ancestral line of a particle, so that the filter has been through it."""
+
+
+LookAhead = Callable[[int, Tensor, int], Tensor]
+"""look_ahead(step, lines, lag): for each line and each particle of a step, (batch, line, particle), the log density of
+the next `lag` observations if that particle's past came before what the line has chosen after the step."""
+
+
+@runtime_checkable
+class Smoother(Protocol):
+    """What every smoother looks like."""
+
+    def __call__(
+        self,
+        history: History,
+        n_lines: int | None,
+        lag: int,
+        resample: Resampler,
+        look_ahead: LookAhead | None,
+        generator: Generator | None = None,
+    ) -> SmoothingLines:
+        """Lines through the particles of a filter.
+
+        Args:
+            history: what the filter left behind.
+            n_lines: number of lines; None: as many as particles.
+            lag: how many later observations tell about a step, for smoothers that cut off there.
+            resample: the resampling scheme.
+            look_ahead: densities of the future, for smoothers that choose again who came before.
+            generator: source of randomness.
+        """
+        ...
+
+
+SMOOTHERS: dict[str, Smoother] = {}
+"""The smoothers by name."""
+
+
+def smoother(function: Smoother) -> Smoother:
+    """Make a smoother known by its function's name."""
+    SMOOTHERS[function.__name__] = function  # type: ignore[attr-defined]
+    return function
