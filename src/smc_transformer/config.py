@@ -44,8 +44,8 @@ class SMCTransformerConfig:
         resampling: "multinomial" (the paper), "stratified", "systematic" or "residual".
         ess_threshold: resample when the effective sample size falls below this share of the particles.
             1: at every step (the paper). 0: never.
-        proposal: how z(t) is drawn once X_t is known: "bootstrap" (from the model; the paper), "guided" (by a linearised
-            read-out) or "auxiliary" (guided, and particles selected by how well they will predict X_t).
+        proposal: how z(t) is drawn once X_t is known: "bootstrap" (from the model; the paper), "guided" (by a
+            linearised read-out) or "auxiliary" (guided, and particles selected by how well they will predict X_t).
         gradient: estimator of the score: "pathwise" or "score" (the paper's formula).
         smoother: lines that gradients and EM are taken along: "genealogy" (the paper), "fixed_lag" or "backward".
         smoothing_lag: how many later observations tell about a step, for smoothers that cut off there.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from smc_transformer.kernels.library import COUNT, NUMBER, POINTER
-from smc_transformer.nn.covariance import Covariance, FullCovariance
+from smc_transformer.nn.covariance import COVARIANCES, Covariance, FullCovariance
 from smc_transformer.nn.readout import LinearReadout, TransformerReadout
 
 if TYPE_CHECKING:
@@ -59,9 +59,32 @@ def strides_of(tensors: Sequence[Tensor], like: Tensor) -> tuple[list[Tensor], S
     return tensors, Strides(*tensors[0].stride()[:3])
 
 
+def has_attention(model: "SMCTransformer") -> bool:
+    """Whether the kernels know this model's attention: a user may have put something else in its place."""
+    from smc_transformer.nn.attention import StochasticSelfAttention
+
+    attention = model.attention
+    return (
+        type(attention) is StochasticSelfAttention
+        and type(attention.output) is nn.Linear
+        and len(list(attention.output.parameters())) == 1  # no bias
+        and all(type(covariance) in COVARIANCES.values() for covariance in attention.covariances)
+        and not _hooked(attention)
+    )
+
+
+def _hooked(module: nn.Module) -> bool:
+    return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+
+
 def has_layer(model: "SMCTransformer") -> bool:
-    """Whether the kernels know this model's read-out."""
-    readout = model.readout
+    """Whether the kernels know this model's attention and read-out."""
+    from smc_transformer.model import SMCTransformer
+
+    readout, law = model.readout, model.observation
+    changed = type(model).read_out is not SMCTransformer.read_out or "components" in vars(law) or _hooked(readout)
+    if changed or not has_attention(model):
+        return False
     if type(readout) is LinearReadout:
         return type(readout.projection) is nn.Linear
     if type(readout) is not TransformerReadout or len(readout.feed_forward) != 3:

@@ -9,6 +9,7 @@ from torch import Tensor
 from smc_transformer.kernels.layer import (
     NOISES,
     Strides,
+    has_attention,
     has_layer,
     make_layer,
     point,
@@ -57,7 +58,7 @@ def mutate_particles(
         z and the read-out (None where C does not know it); or None where torch has to do all of it.
     """
     kernels = library(keys)
-    if kernels is None:
+    if kernels is None or not has_attention(model):
         return None
     batch, n_particles, capacity, d_model = keys.shape
     embedding = embedding.contiguous()

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from smc_transformer.kernels.attention import attend_lines
 from smc_transformer.kernels.lines import perturb_lines
 from smc_transformer.kernels.noise import standard_normal
-from smc_transformer.nn.covariance import COVARIANCES, Covariance, FullCovariance
+from smc_transformer.nn.covariance import COVARIANCES, Covariance, DiagonalCovariance, IsotropicCovariance
 from smc_transformer.smc.genealogy import gather_lines
 
 MATMUL_FROM_SLOTS = 16
@@ -181,7 +181,7 @@ class StochasticSelfAttention(nn.Module):
 
 def _noisy(mean: Tensor | None, covariance: Covariance, eps: Tensor, lines: Tensor | None) -> Tensor:
     """Mean + S^(1/2) eps, with the eps of given lines."""
-    if lines is not None and not isinstance(covariance, FullCovariance):
+    if lines is not None and type(covariance) in (IsotropicCovariance, DiagonalCovariance):
         perturbed = perturb_lines(mean, covariance.factor.expand(covariance.size), eps, lines)
         if perturbed is not None:
             return perturbed
