@@ -16,9 +16,9 @@ from rich.table import Table
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.datasets import SYNTHETIC, split_sequences
-from smc_transformer.learning import Trainer, power_step_size
+from smc_transformer.learning import Trainer, constant, power_step_size, warmup_cosine
 
-N_PARTICLES, TEST_PARTICLES = 20, 256
+N_PARTICLES, TEST_PARTICLES, BATCH_SIZE = 20, 256, 16
 VARIANTS = {
     "latent S by EM, S_obs from 0.5, eta = p^-0.6 (paper)": {"noise_learning": "em"},
     "latent S by gradient, S_obs from 0.5, eta = p^-0.6": {"noise_learning": "gradient"},
@@ -32,22 +32,31 @@ VARIANTS = {
         "initial_observation_variance": 0.1,
         "offset": 200,
     },
+    "the same, learning rate up for half of the steps, then down": {
+        "noise_learning": "gradient",
+        "initial_observation_variance": 0.1,
+        "offset": 200,
+        "warm_up": 0.5,
+    },
 }
 
 
 def run(settings: dict, epochs: int, seed: int) -> dict:
     settings = dict(settings)
-    offset = settings.pop("offset", 0)
+    offset, warm_up = settings.pop("offset", 0), settings.pop("warm_up", None)
     source = SYNTHETIC["model3"]
     split = split_sequences(source.sample(1000, 24, generator=seed))
     model = SMCTransformer(SMCTransformerConfig(n_particles=N_PARTICLES, **settings), generator=seed)
+    n_steps = epochs * -(-len(split.train) // BATCH_SIZE)
     trainer = Trainer(
         model,
         epochs=epochs,
-        batch_size=16,
+        batch_size=BATCH_SIZE,
         learning_rate=5e-3,
         em_step_size=power_step_size(offset=offset),
+        schedule=constant() if warm_up is None else warmup_cosine(n_steps, int(warm_up * n_steps)),
         seed=seed,
+        progress=False,
     )
     trainer.fit(split.train, split.validation)
     test = source.sample(300, 24, generator=1000 + seed)
@@ -66,19 +75,21 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("docs/results/bimodal.json"))
+    parser.add_argument("--only", nargs="+", type=int, help="numbers of the variants to run, from 0")
     options = parser.parse_args()
+    chosen = {name: VARIANTS[name] for i, name in enumerate(VARIANTS) if options.only is None or i in options.only}
     torch.set_num_threads(1)
     rows = json.loads(options.out.read_text()) if options.out.exists() else []
     done = {(row["variant"], row["epochs"], row["seed"]) for row in rows}
     for seed in range(options.seeds):
-        for name, settings in VARIANTS.items():
+        for name, settings in chosen.items():
             if (name, options.epochs, seed) not in done:
                 rows.append({"variant": name, "epochs": options.epochs, "seed": seed})
                 rows[-1].update(run(settings, options.epochs, seed))
                 options.out.parent.mkdir(parents=True, exist_ok=True)
                 options.out.write_text(json.dumps(rows, indent=2) + "\n")
     table = Table("variant", "NLL above exact, by seed", "median", "between-particle share")
-    for name in VARIANTS:
+    for name in chosen:
         mine = [row for row in rows if row["variant"] == name and row["epochs"] == options.epochs]
         excess = [row["excess_nll"] for row in mine]
         shares = statistics.median(row["between_share"] for row in mine)

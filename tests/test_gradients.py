@@ -101,16 +101,16 @@ def test_error_falls_as_particles_grow(gradient):
 
 def test_lines_without_their_weights_are_noticed(monkeypatch):
     """The check itself must be able to fail: equal weights instead of W_T give another gradient."""
-    from smc_transformer.learning import step as step_module
+    from smc_transformer.smc.smoothers import SMOOTHERS
     from smc_transformer.smc.weights import uniform_log_weights
 
-    honest = step_module.genealogy
+    honest = SMOOTHERS["genealogy"]
 
     def unweighted(*arguments):
-        smoothed = honest(*arguments)
-        return smoothed._replace(log_weights=uniform_log_weights(smoothed.log_weights))
+        lines = honest(*arguments)
+        return lines._replace(log_weights=uniform_log_weights(lines.log_weights))
 
-    monkeypatch.setattr(step_module, "genealogy", unweighted)
+    monkeypatch.setitem(SMOOTHERS, "genealogy", unweighted)
     model = tiny_model(window=2)
     exact = exact_gradient(model, quadrature.exact(model, TINY_SEQUENCE).log_likelihood)
     with pytest.raises(AssertionError):

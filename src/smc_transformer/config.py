@@ -48,7 +48,8 @@ class SMCTransformerConfig:
             linearised read-out) or "auxiliary" (guided, and particles selected by how well they will predict X_t).
         gradient: estimator of the score: "pathwise" or "score" (the paper's formula).
         smoother: lines that gradients and EM are taken along: "genealogy" (the paper), "fixed_lag" or "backward".
-        smoothing_lag: how many later observations tell about a step, for smoothers that cut off there.
+        smoothing_lag: how many observations tell about a step, its own included for "fixed_lag", only later ones for
+            "backward".
         noise_learning: how the latent covariances are learned: "gradient" or "em" (the paper). The Gaussian
             observation covariance is learned by EM in both cases.
         readout: "transformer", or "linear" for a model with exact answers.

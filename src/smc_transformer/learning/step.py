@@ -11,6 +11,7 @@ from smc_transformer.filtering import FilterResult, particle_filter
 from smc_transformer.learning.em import Statistics, em_statistics
 from smc_transformer.learning.score import OBJECTIVES
 from smc_transformer.lookahead import LookAhead
+from smc_transformer.proposals import PROPOSALS
 from smc_transformer.randomness import as_generator
 from smc_transformer.replay import line_inputs
 from smc_transformer.smc.genealogy import gather_lines
@@ -81,7 +82,9 @@ def smooth(
 ) -> SmoothingLines:
     """Lines of the filter's particles by the smoother that the settings name."""
     config = model.config
-    history = History(result.ancestors, result.log_weights)
+    looks_ahead = PROPOSALS[config.proposal].looks_ahead
+    by_weight = torch.zeros_like(result.resampled) if looks_ahead else result.resampled
+    history = History(result.ancestors, result.log_weights, by_weight)
     # Made only if a smoother asks: it needs the latents of all particles.
     prepared: list[LookAhead] = []
 

@@ -7,7 +7,7 @@ call it.
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.smc.resampling import Resampler
@@ -20,6 +20,8 @@ class History(NamedTuple):
     """Parent of each particle at the step before."""
     log_weights: Float[Tensor, "batch particle time"]
     """Normalised log-weights after each observation."""
+    by_weight: Bool[Tensor, "batch time"] | None = None
+    """Whether parents were drawn by the weights of the step before; None: at every step but the first."""
 
 
 class SmoothingLines(NamedTuple):

@@ -30,6 +30,11 @@ def fixed_lag(
     lines[:, :, 0] = themselves
     for step in range(1, n_steps):
         _inherit(lines, ancestors[:, :, step], slice(max(0, step - lag), step))
+        if step >= lag and history.by_weight is not None and not history.by_weight[:, step].all():
+            # This slot is left alone from here on, and nothing has drawn it by the weights yet.
+            drawn = resample(history.log_weights[:, :, step - 1], n_particles, generator)
+            parents = torch.where(history.by_weight[:, step, None], themselves, drawn)
+            _inherit(lines, parents, slice(step - lag, step - lag + 1))
         lines[:, :, step] = themselves
     n_lines = n_particles if n_lines is None else n_lines
     ends = resample(history.log_weights[:, :, -1], n_lines, generator)
