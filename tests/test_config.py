@@ -30,6 +30,8 @@ CHOICES = {
     "position_encoding": (None, "sinusoidal", "learned"),
     "resampling": ("multinomial", "residual", "stratified", "systematic"),
     "gradient": ("pathwise", "score"),
+    "proposal": ("auxiliary", "bootstrap", "guided"),
+    "smoother": ("backward", "fixed_lag", "genealogy"),
     "noise_learning": ("gradient", "em"),
     "readout": ("transformer", "linear"),
 }
@@ -55,6 +57,9 @@ OTHER_THAN_THE_DEFAULTS = {
     "resampling": "multinomial",
     "ess_threshold": 0.5,
     "gradient": "score",
+    "proposal": "guided",
+    "smoother": "backward",
+    "smoothing_lag": 3,
     "noise_learning": "em",
     "readout": "linear",
     "initial_latent_variance": 0.125,
