@@ -19,7 +19,7 @@ from smc_transformer.filtering import particle_filter
 from smc_transformer.proposals import PROPOSALS, guided
 from smc_transformer.proposals.guided import Guided, Linearised
 from smc_transformer.randomness import as_generator
-from smc_transformer.smc import RESAMPLERS, gather_lines, select, systematic, uniform_log_weights
+from smc_transformer.smc import RESAMPLERS, WeightCollapseError, gather_lines, select, systematic, uniform_log_weights
 
 NAN = float("nan")
 NAMES = ("bootstrap", "guided", "auxiliary")
@@ -565,3 +565,32 @@ def test_whether_to_resample_is_asked_of_weight_times_look_ahead():
     )
     assert uninformed.resampled.tolist() == [True, False]
     assert torch.equal(uninformed.log_weights[1], log_weights[1])
+
+
+# --- out of all bounds ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("proposal", ["guided", "auxiliary"])
+def test_proposals_work_in_inference_mode(proposal):
+    model, x = make_model(d_model=4, proposal=proposal), sequences(2, 5)
+    expected = model.filter(x, 5, generator=0).log_likelihood
+    with torch.inference_mode():
+        found = model.filter(x.clone(), 5, generator=0).log_likelihood
+    torch.testing.assert_close(found.clone(), expected)
+
+
+@pytest.mark.parametrize("proposal", ["guided", "auxiliary"])
+def test_observations_and_weights_out_of_all_bounds_collapse_as_they_do_with_the_bootstrap(proposal):
+    model, x = make_model(d_model=4, proposal=proposal), sequences(2, 5)
+    wild = x.clone()
+    wild[0, 3] = 1e200
+    with pytest.raises(WeightCollapseError) as caught:
+        model.filter(wild, 5, generator=0)
+    assert (caught.value.sequence, caught.value.step) == (0, 3)
+    log_likelihood = model.filter(wild, 5, generator=0, on_collapse="uniform").log_likelihood
+    assert log_likelihood[0] == -torch.inf
+    assert log_likelihood[1].isfinite()
+    with torch.no_grad():
+        model.attention.query.weight.fill_(torch.nan)
+    with pytest.raises(WeightCollapseError):
+        model.filter(x, 5, generator=0)

@@ -241,4 +241,5 @@ def _look_ahead(
     nothing = Noise(*(embedding.new_zeros(len(x), population.n_particles, embedding.shape[-1]) for _ in range(4)))
     mean, _ = population.peek(embedding, nothing)
     n_targets = model.config.n_targets
-    return Linearised(model, mean, embedding, population.last[..., :n_targets], x[:, :n_targets]).log_evidence()
+    linear = Linearised(model, mean, embedding, population.last[..., :n_targets], x[:, :n_targets])
+    return torch.where(linear.usable(), linear.log_evidence(), -torch.inf)

@@ -225,7 +225,8 @@ class _Run:
         trainer, number = self.trainer, self.at.step + 1
         chosen = self._chosen(self.at.step)
         x = self.train[chosen]
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
         self.optimiser.zero_grad()
         try:
             statistics, log_likelihood = accumulate_gradients(
@@ -239,7 +240,7 @@ class _Run:
         except WeightCollapseError as error:
             raise WeightCollapseError(int(chosen[error.sequence]), error.step) from None
         if trainer.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.parameters, trainer.clip_norm)
+            torch.nn.utils.clip_grad_norm_(self.parameters, trainer.clip_norm, foreach=True)
         for group, rate in zip(self.optimiser.param_groups, self.learning_rates, strict=True):
             group["lr"] = rate * trainer.schedule(number)
         self.between_steps = False  # an interrupt from here on must not save half an update

@@ -17,7 +17,7 @@ because the linear read-out was wrong.
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from smc_transformer.laws.gaussian import GaussianLaw
@@ -51,7 +51,9 @@ class Guided(Proposal):
         last = population.last[..., : model.config.n_targets]
         mean = z - covariance.scale(eps)
         linear = Linearised(model, mean, embedding, last, target)
-        moved = linear.posterior_draw(eps, generator)
+        # Where there is no such posterior (an observation or weights out of all bounds) the model's draw is kept.
+        usable = linear.usable()
+        moved = torch.where(usable.unsqueeze(-1), linear.posterior_draw(eps, generator), eps)
         share = 0.0 if is_linear(model) else DEFENSIVE_SHARE
         if share:
             uniforms = torch.rand(eps.shape[:2], generator=generator, dtype=torch.float64, device=eps.device)
@@ -61,7 +63,7 @@ class Guided(Proposal):
             own = torch.full_like(log_ratio, share).log()
             log_ratio = torch.logaddexp(log_ratio + torch.full_like(log_ratio, 1 - share).log(), own)
         z = mean + covariance.scale(moved)
-        return Proposed(moved, z, model.read_out(z, embedding, last), -log_ratio)
+        return Proposed(moved, z, model.read_out(z, embedding, last), -torch.where(usable, log_ratio, 0.0))
 
 
 class Linearised:
@@ -83,9 +85,9 @@ class Linearised:
         last: Float[Tensor, "batch _ n_targets"],
         target: Float[Tensor, "batch n_targets"],
     ):
-        with torch.enable_grad():
-            at = mean.detach().requires_grad_()
-            components = model.observation.components(model.read_out(at, embedding.detach(), last))
+        with torch.inference_mode(False), torch.enable_grad():
+            at = mean.detach().clone().requires_grad_()
+            components = model.observation.components(model.read_out(at, embedding.detach().clone(), last.clone()))
             expected = components.mean
             rows = [
                 torch.autograd.grad(expected[..., i].sum(), at, retain_graph=True)[0] for i in range(expected.shape[-1])
@@ -93,11 +95,16 @@ class Linearised:
         jacobian = torch.stack(rows, dim=-2)  # (batch, particle, target, d_model)
         self.residual = target.unsqueeze(1) - expected.detach()
         self.slope = jacobian @ model.attention.attention_covariance.root().detach()
-        self.noise_root = torch.linalg.cholesky(components.covariance.detach()).expand(
-            *self.residual.shape, self.residual.shape[-1]
-        )
+        noise_root, noise_failed = torch.linalg.cholesky_ex(components.covariance.detach())
+        self.noise_root = noise_root.expand(*self.residual.shape, self.residual.shape[-1])
         noise = self.noise_root @ self.noise_root.mT
-        self.root = torch.linalg.cholesky(self.slope @ self.slope.mT + noise)
+        self.root, failed = torch.linalg.cholesky_ex(self.slope @ self.slope.mT + noise)
+        self.failed = (failed > 0) | (noise_failed > 0)
+
+    def usable(self) -> Bool[Tensor, "batch particle"]:
+        """Where the numbers make sense."""
+        finite = self.residual.isfinite().all(dim=-1) & self.log_evidence().isfinite()
+        return finite & ~self.failed
 
     def posterior_draw(
         self, eps: Float[Tensor, "batch particle d_model"], generator: Generator | None

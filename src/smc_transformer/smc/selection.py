@@ -15,7 +15,8 @@ class Selection(NamedTuple):
 
     Attributes:
         ancestors: for each particle, the index of its parent.
-        log_weights: the normalised log-weights that the selected particles carry.
+        log_weights: the log-weights that the selected particles carry: normalised, or, after a look-ahead, such that
+            the next reweighting makes them right.
         resampled: whether each sequence was resampled.
     """
 
