@@ -1,0 +1,47 @@
+"""Lines that no filter has been through (other smoothers than the genealogy) are replayed by the kernel as by torch."""
+
+import pytest
+import torch
+from agreement import random_model
+from helpers import sequences
+
+from smc_transformer.kernels import disabled, replay
+from smc_transformer.learning import training_step
+
+CASES = [
+    ("fixed_lag", 1, {"window": 3, "n_heads": 4, "d_model": 8}),
+    ("fixed_lag", 4, {"predict_change": True, "d_model": 5}),
+    ("fixed_lag", 30, {"resampling": "residual", "ess_threshold": 0.5, "d_model": 3}),
+    ("backward", 1, {"resampling": "multinomial", "d_model": 7, "observation": "student_t"}),
+    ("backward", 3, {"window": 2, "readout": "linear", "d_model": 4}),
+]
+
+
+@pytest.mark.parametrize(("smoother", "lag", "settings"), CASES)
+@pytest.mark.parametrize("n_lines", [None, 3])
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, 1e-9), (torch.float32, 2e-3)])
+def test_lines_of_other_smoothers(smoother, lag, settings, n_lines, dtype, rounding, monkeypatch):
+    model = random_model(smoother=smoother, smoothing_lag=lag, d_ff=6, **settings).to(dtype)
+    x = sequences(3, 11).to(dtype)
+    # The same noise for both: float32 noise of the kernel is not that of torch.
+    monkeypatch.setattr("smc_transformer.kernels.noise.library", lambda like: None)
+    ran = []
+    honest = replay._Work
+    monkeypatch.setattr(replay, "_Work", lambda *arguments: ran.append(arguments) or honest(*arguments))
+
+    def run():
+        model.zero_grad()
+        step = training_step(model, x, n_particles=7, n_lines=n_lines, generator=3)
+        step.objective.sum().backward()
+        gradients = {name: parameter.grad.clone() for name, parameter in model.gradient_parameters().items()}
+        return step.objective.detach(), gradients
+
+    objective, gradients = run()
+    assert len(ran) == (1 if lag >= 11 else 2)  # backward, and forward unless the filter has been there
+    with disabled():
+        expected, expected_gradients = run()
+    assert len(ran) <= 2
+    torch.testing.assert_close(objective, expected, rtol=rounding, atol=rounding)
+    for name, gradient in gradients.items():
+        size = float(expected_gradients[name].abs().max()) + 1e-3
+        torch.testing.assert_close(gradient, expected_gradients[name], rtol=0, atol=rounding * size, msg=name)
