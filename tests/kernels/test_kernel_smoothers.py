@@ -7,6 +7,7 @@ from helpers import sequences
 
 from smc_transformer.kernels import disabled, replay
 from smc_transformer.learning import training_step
+from smc_transformer.smc import RESAMPLERS
 
 CASES = [
     ("fixed_lag", 1, {"window": 3, "n_heads": 4, "d_model": 8}),
@@ -45,3 +46,16 @@ def test_lines_of_other_smoothers(smoother, lag, settings, n_lines, dtype, round
     for name, gradient in gradients.items():
         size = float(expected_gradients[name].abs().max()) + 1e-3
         torch.testing.assert_close(gradient, expected_gradients[name], rtol=0, atol=rounding * size, msg=name)
+
+
+def test_a_resampling_scheme_of_ones_own_needs_nothing_but_its_name(monkeypatch):
+    def heaviest(log_weights, n_samples, generator=None):
+        return log_weights.argmax(dim=-1, keepdim=True).expand(-1, n_samples)
+
+    monkeypatch.setitem(RESAMPLERS, "heaviest", heaviest)
+    model, x = random_model(d_model=5, d_ff=4, resampling="heaviest"), sequences(3, 11)
+    result = model.filter(x, 7, generator=1)
+    assert torch.equal(result.ancestors[:, 0, 1:], result.log_weights[:, :, :-1].argmax(dim=1))
+    with disabled():
+        expected = model.filter(x, 7, generator=1)
+    torch.testing.assert_close(result.log_increments, expected.log_increments)
