@@ -29,7 +29,7 @@ class TimedAdam(torch.optim.Adam):
 
 
 def measure(*, tiny=False):
-    n_train, n_validation, epochs = (8, 4, 1) if tiny else (800, 100, 4)
+    n_train, n_validation, epochs = (8, 4, 1) if tiny else (800, 100, 12)
     x = SYNTHETIC["model1"].sample(n_train + n_validation, 24, generator=0)
     seconds = dict.fromkeys(PARTS, 0.0)
     originals = {name: getattr(module, name) for name in PARTS}
