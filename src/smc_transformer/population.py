@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from smc_transformer.kernels.library import library
-from smc_transformer.kernels.step import inherit_lines, mutate_particles
+from smc_transformer.kernels.step import can_mutate, inherit_lines, mutate_particles
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.encoders.base import State
 from smc_transformer.proposals import PROPOSALS
@@ -144,6 +143,8 @@ class Population:
             embedding: e_{t-1}.
             noise: standard noise of this step, (batch, particle, d_model).
         """
+        if self.past is not None and not can_mutate(self.model, self.keys):
+            self._copy_past(self.past)
         self._make_room()
         slot = self.n_slots % self.capacity
         window, past_first = slice(0, self.capacity), 0
@@ -269,18 +270,20 @@ class Population:
         state = inherit_rows(self.encoder_state, ends) if own else self.encoder_state
         first = self.model.attention.first_slot(self.n_slots)
         kept = torch.arange(first, self.n_slots, device=ends.device) % max(1, self.capacity)
-        past = Past(self.keys[:, :, kept], self.values[:, :, kept], self.lines[:, :, kept], ends)
-        if len(kept) and library(self.keys) is not None:
-            fresh = Population(self.model, last, n_samples, capacity, state)
-            fresh.past = past
-        else:  # torch is better off with copies
-            fresh = Population(self.model, last, n_samples, len(kept) + capacity, state)
-            fresh.n_slots = len(kept)
-            fresh.keys[:, :, : len(kept)] = past.along_paths(past.keys)
-            fresh.values[:, :, : len(kept)] = past.along_paths(past.values)
-            fresh.lines[:, :, : len(kept)] = fresh.themselves.unsqueeze(-1)
+        fresh = Population(self.model, last, n_samples, capacity, state)
         fresh.position = self.position
+        if len(kept):
+            fresh.past = Past(self.keys[:, :, kept], self.values[:, :, kept], self.lines[:, :, kept], ends)
         return fresh, ends
+
+    def _copy_past(self, past: Past) -> None:
+        """Make the shared past slots of one's own: torch is better off with copies."""
+        own = self.themselves.unsqueeze(-1).expand(-1, -1, past.lines.shape[-1])
+        self.keys = torch.cat((past.along_paths(past.keys), self.keys), dim=2)
+        self.values = torch.cat((past.along_paths(past.values), self.values), dim=2)
+        self.lines = torch.cat((own, self.lines), dim=2)
+        self.n_slots += past.lines.shape[-1]
+        self.past = None
 
     def _make_room(self) -> None:
         """Double the capacity when it is used up; with a window as long as the capacity, slots are used again."""

@@ -66,3 +66,15 @@ def test_what_a_user_has_changed_is_not_overlooked(change):
         expected = increments()
     torch.testing.assert_close(increments(), expected)
     assert (before - expected).abs().max() > 0.01  # the change is one that could be overlooked
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("window", [None, 4])
+def test_forecasts_of_changed_models_remember_their_history(change, window):
+    """Paths share their particles' past; where torch takes the steps it must see that past, too."""
+    model, x = random_model(d_model=5, d_ff=4, window=window), sequences(3, 12)
+    change(model)
+    paths = model.forecast(x, 4, 6, generator=1)
+    with disabled():
+        expected = model.forecast(x, 4, 6, generator=1)
+    torch.testing.assert_close(paths, expected)

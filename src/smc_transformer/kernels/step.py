@@ -40,6 +40,11 @@ class Step(ctypes.Structure):
     ]
 
 
+def can_mutate(model: "SMCTransformer", like: Tensor) -> bool:
+    """Whether the kernel can take a step of this model, with numbers like these."""
+    return library(like) is not None and has_attention(model)
+
+
 def mutate_particles(
     model: "SMCTransformer",
     embedding: Tensor,
@@ -58,7 +63,7 @@ def mutate_particles(
         z and the read-out (None where C does not know it); or None where torch has to do all of it.
     """
     kernels = library(keys)
-    if kernels is None or not has_attention(model):
+    if kernels is None or not can_mutate(model, keys):
         return None
     batch, n_particles, capacity, d_model = keys.shape
     embedding = embedding.contiguous()
