@@ -6,19 +6,14 @@ Three parts (--only): `proposals`, `resampling` by threshold, and `particles` fo
 come. Real data are those of SMC_TRANSFORMER_DATA; without them covid is left out. About five minutes on one core.
 """
 
-import argparse
 import contextlib
 import functools
-import json
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import perf_counter
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.running import Part, Rows, run_parts
 from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig, kernels
 from smc_transformer.datasets import SYNTHETIC
@@ -30,8 +25,6 @@ PROPOSALS = ("bootstrap", "guided", "auxiliary")
 PARTICLES = (10, 30, 100)
 CHUNK = 160
 """Sequences that are filtered at once, which bounds the memory."""
-
-Rows = Iterator[dict]
 
 
 def changed(model: SMCTransformer, **settings) -> SMCTransformer:
@@ -121,7 +114,7 @@ def variance_of(log_likelihood):
 # --- proposals ----------------------------------------------------------------------------------------------------
 
 
-def proposals(tiny: bool) -> Rows:
+def proposals(tiny: bool, out: Path | None) -> Rows:
     """Time and variance times time are relative to the bootstrap with the same number of particles."""
     n_sequences, n_repeats, n_timings = (2, 8, 1) if tiny else (16, 40, 5)
     for case, (model, x) in cases(tiny).items():
@@ -159,7 +152,7 @@ def proposals(tiny: bool) -> Rows:
 # --- how often to resample ----------------------------------------------------------------------------------------
 
 
-def resampling(tiny: bool) -> Rows:
+def resampling(tiny: bool, out: Path | None) -> Rows:
     n_sequences, n_repeats, n_particles = (2, 8, 3) if tiny else (16, 40, 30)
     for case, (model, x) in cases(tiny).items():
         for threshold in (1.0, 0.5, 0.25):
@@ -178,7 +171,7 @@ def resampling(tiny: bool) -> Rows:
 # --- particles for evaluation -------------------------------------------------------------------------------------
 
 
-def particles(tiny: bool) -> Rows:
+def particles(tiny: bool, out: Path | None) -> Rows:
     """Held-out NLL in nats a step of a model trained with 10 particles, as evaluated with others."""
     for case, (model, x) in cases(tiny).items():
         for name in ("bootstrap", "guided"):
@@ -200,42 +193,8 @@ def particles(tiny: bool) -> Rows:
 
 # ------------------------------------------------------------------------------------------------------------------
 
-PARTS: dict[str, Callable[[bool], Rows]] = {"proposals": proposals, "resampling": resampling, "particles": particles}
-
-
-def show(console: Console, rows: list[dict]) -> None:
-    """One table for each part."""
-    for part in PARTS:
-        mine = [row for row in rows if row["part"] == part]
-        if not mine:
-            continue
-        names = [name for name in mine[0] if name != "part"]
-        table = Table(*names, title=part)
-        for row in mine:
-            table.add_row(*(f"{row[name]:.3g}" if isinstance(row[name], float) else str(row[name]) for name in names))
-        console.print(table)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="some parts; the others are kept")
-    parser.add_argument("--tiny", action="store_true", help="tiny sizes: only to see that everything runs")
-    parser.add_argument("--out", type=Path, help="file for the rows")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    rows = []
-    if options.out is not None and options.out.exists():
-        rows = [row for row in json.loads(options.out.read_text()) if row["part"] not in options.only]
-    console = Console(width=160)
-    for part in options.only:
-        started = perf_counter()
-        for row in PARTS[part](options.tiny):
-            rows.append({"part": part, **row})
-            if options.out is not None:
-                options.out.write_text(json.dumps(rows, indent=2) + "\n")
-        console.print(f"{part}: {perf_counter() - started:.0f} s", style="dim")
-    show(console, rows)
+PARTS: dict[str, Part] = {"proposals": proposals, "resampling": resampling, "particles": particles}
 
 
 if __name__ == "__main__":
-    main()
+    run_parts(__doc__, PARTS)

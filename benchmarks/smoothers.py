@@ -7,18 +7,14 @@ data are not found), `gradient` and `training` on synthetic data. Rows are writt
 About five minutes on one core.
 """
 
-import argparse
-import json
 import os
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.running import Part, Rows, run_parts
 from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.datasets import SYNTHETIC
@@ -37,8 +33,6 @@ SMOOTHERS = (
 DRAWN = {("genealogy", 1): "#1f2933", ("fixed_lag", 5): "#2166ac", ("backward", 2): "#b2182b"}
 """The smoothers of the figure, and their colours."""
 
-Rows = Iterator[dict]
-
 
 def label(smoother: str, lag: int) -> str:
     return smoother if smoother == "genealogy" else f"{smoother}, lag {lag}"
@@ -55,7 +49,7 @@ def with_smoother(model: SMCTransformer, smoother: str, lag: int) -> SMCTransfor
 # --- smoothed second moments of the noises, against the exact ones ------------------------------------------------
 
 
-def moments(tiny: bool) -> Rows:
+def moments(tiny: bool, out: Path | None) -> Rows:
     """Relative to the exact moments; root mean squares over the noises of q, k, v and z."""
     sys.path.insert(0, str(ROOT / "tests"))
     from helpers import TINY_SEQUENCE, sequences, tiny_model
@@ -104,7 +98,7 @@ def smoothed_squares(model, x, n_particles, n_runs):
 # --- how many different particles stand for a past step -----------------------------------------------------------
 
 
-def unique(tiny: bool, figure: Path | None = None) -> Rows:
+def unique(tiny: bool, out: Path | None) -> Rows:
     """The paper's figure: 60 particles on 60 steps, after a short training."""
     n_particles, n_sequences = (6, 4) if tiny else (60, 24)
     name, x = covid_or_model_one()
@@ -123,8 +117,8 @@ def unique(tiny: bool, figure: Path | None = None) -> Rows:
         mean = counts[smoother, lag].double().mean(dim=0)
         past = {str(age): round(float(mean[-age]), 2) for age in (1, 2, 5, 10, 20, 50) if age <= len(mean)}
         yield {"data": name, "particles": n_particles, "smoother": label(smoother, lag), "steps back": past}
-    if figure is not None:
-        draw_unique(figure, counts, n_particles, name)
+    if out is not None:
+        draw_unique(out.with_name("unique_particles.png"), counts, n_particles, name)
 
 
 def covid_or_model_one() -> tuple[str, torch.Tensor]:
@@ -160,7 +154,7 @@ def draw_unique(path: Path, counts: dict, n_particles: int, name: str) -> None:
 # --- the gradient of one batch ------------------------------------------------------------------------------------
 
 
-def gradient(tiny: bool) -> Rows:
+def gradient(tiny: bool, out: Path | None) -> Rows:
     """Variance and squared bias of the gradient over the squared norm of the exact one, and the time of a step."""
     n_sequences, n_repeats, n_reference, n_many = (4, 3, 2, 20) if tiny else (32, 30, 12, 500)
     x = SYNTHETIC["model1"].sample(n_sequences, 24, generator=0)
@@ -228,7 +222,7 @@ TRAINED = (("genealogy", 1, 10), ("fixed_lag", 5, 10), ("backward", 2, 10), ("ge
 """(smoother, lag, particles)."""
 
 
-def training(tiny: bool) -> Rows:
+def training(tiny: bool, out: Path | None) -> Rows:
     """Held-out NLL after a short training, above that of the true law, in nats a step."""
     n_train, n_test, epochs = (16, 8, 1) if tiny else (256, 200, 8)
     for data in ("model1", "model3"):
@@ -267,7 +261,7 @@ def training(tiny: bool) -> Rows:
 
 # ------------------------------------------------------------------------------------------------------------------
 
-PARTS: dict[str, Callable[..., Rows]] = {
+PARTS: dict[str, Part] = {
     "moments": moments,
     "unique": unique,
     "gradient": gradient,
@@ -275,40 +269,5 @@ PARTS: dict[str, Callable[..., Rows]] = {
 }
 
 
-def show(console: Console, rows: list[dict]) -> None:
-    """One table for each part."""
-    for part in PARTS:
-        mine = [row for row in rows if row["part"] == part]
-        if not mine:
-            continue
-        names = [name for name in mine[0] if name != "part"]
-        table = Table(*names, title=part)
-        for row in mine:
-            table.add_row(*(f"{row[name]:.3g}" if isinstance(row[name], float) else str(row[name]) for name in names))
-        console.print(table)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="some parts; the others are kept")
-    parser.add_argument("--tiny", action="store_true", help="tiny sizes: only to see that everything runs")
-    parser.add_argument("--out", type=Path, help="file for the rows; the figure unique_particles.png goes beside it")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    rows = []
-    if options.out is not None and options.out.exists():
-        rows = [row for row in json.loads(options.out.read_text()) if row["part"] not in options.only]
-    console = Console(width=140)
-    for part in options.only:
-        started = perf_counter()
-        drawn = {"figure": options.out.with_name("unique_particles.png")} if part == "unique" and options.out else {}
-        for row in PARTS[part](options.tiny, **drawn):
-            rows.append({"part": part, **row})
-            if options.out is not None:
-                options.out.write_text(json.dumps(rows, indent=2) + "\n")
-        console.print(f"{part}: {perf_counter() - started:.0f} s", style="dim")
-    show(console, rows)
-
-
 if __name__ == "__main__":
-    main()
+    run_parts(__doc__, PARTS)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -14,3 +16,10 @@ def test_benchmarks_run_at_tiny_sizes(tmp_path):
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     for row in json.loads(out.read_text()):
         assert set(row) == {"name", "size", "ratio", "target", "met"}
+
+
+@pytest.mark.parametrize("name", ["proposals", "smoothers"])
+def test_measurements_of_particles_run_at_tiny_sizes(name, tmp_path):
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--tiny", "--out", str(tmp_path / "rows.json")]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    assert all("part" in row for row in json.loads((tmp_path / "rows.json").read_text()))

@@ -17,7 +17,6 @@ from smc_transformer.nn.attention import Noise
 from smc_transformer.population import Population
 from smc_transformer.predictive import Mixture
 from smc_transformer.proposals import PROPOSALS
-from smc_transformer.proposals.guided import Linearised
 from smc_transformer.smc.genealogy import trace_lines, unique_ancestors
 from smc_transformer.smc.weights import effective_sample_size
 
@@ -101,8 +100,7 @@ def particle_filter(
     noise: Noise | None = None,
 ) -> FilterResult:
     """Run the filter; `noise` instead of fresh draws makes runs comparable."""
-    noise = _noise(model, x, n_particles, generator) if noise is None else noise
-    noise = _own_attention_noise(model, noise)
+    noise = _noise_for(model, x, n_particles, generator, noise)
     trace, _ = _run(model, x, noise, on_collapse, generator, keep_attention=keep_attention)
     return FilterResult(
         log_increments=trace.log_increments,
@@ -128,15 +126,19 @@ def filter_population(
     noise: Noise | None = None,
 ) -> Population:
     """Run the filter; returns the particles as they stand at the end, ready to go on."""
-    noise = _noise(model, x, n_particles, generator) if noise is None else noise
-    noise = _own_attention_noise(model, noise)
+    noise = _noise_for(model, x, n_particles, generator, noise)
     _, population = _run(model, x, noise, on_collapse, generator, keep_population=True)
     assert population is not None
     return population
 
 
-def _noise(model: "SMCTransformer", x: Tensor, n_particles: int, generator: Generator | None) -> Noise:
-    return model.attention.draw_noise(len(x), n_particles, x.shape[1] - 1, generator)
+def _noise_for(
+    model: "SMCTransformer", x: Tensor, n_particles: int, generator: Generator | None, given: Noise | None
+) -> Noise:
+    """Given or fresh noise; a proposal that draws z again writes down the noise of it, in a copy."""
+    if given is None:
+        return model.attention.draw_noise(len(x), n_particles, x.shape[1] - 1, generator)
+    return given._replace(attention=given.attention.clone()) if PROPOSALS[model.config.proposal].draws_again else given
 
 
 def _run(
@@ -161,7 +163,7 @@ def _run(
         return x.new_empty(batch, n_particles, n_steps, *shape)
 
     parameters = empty(model.observation.n_parameters)
-    bootstrap = model.config.proposal == "bootstrap"
+    draws_again = PROPOSALS[model.config.proposal].draws_again
     trace = Trace(
         ancestors=empty().long(),
         resampled=torch.zeros(batch, n_steps, dtype=torch.bool, device=x.device),
@@ -169,11 +171,11 @@ def _run(
         prior_log_weights=empty(),
         log_weights=empty(),
         parameters=parameters,
-        read_outs=parameters if bootstrap else torch.empty_like(parameters),
+        read_outs=torch.empty_like(parameters) if draws_again else parameters,
         attention=empty(d_model) if keep_attention else None,
         completed=empty(n_targets) if missing_steps.any() else None,
     )
-    fast = bootstrap and can_filter(model, x)
+    fast = not draws_again and can_filter(model, x)
     population = None
     if keep_population or not fast:
         population = Population(model, x[:, None, 0], n_particles, capacity=n_steps, encoder_state=encoder_state)
@@ -197,16 +199,17 @@ def _walk(
 ) -> None:
     """Take the particles through all steps, one after the other, and write the trace."""
     model = population.model
-    looks_ahead = PROPOSALS[model.config.proposal].looks_ahead
+    proposal = PROPOSALS[model.config.proposal]
     for step, gap in enumerate(missing_steps.tolist()):
         shared = step < embedding.shape[1]
         look_ahead = predicted = None
-        if looks_ahead and shared and not gap and step > 0:
+        if proposal.looks_ahead and shared and not gap and step > 0:
             # The prediction must not know X_t, so it comes from particles that were not selected by it.
             before = population.log_weights
             fresh = model.attention.draw_noise(len(x), population.n_particles, 1, generator).at(0)
             predicted = population.peek(embedding[:, None, step], fresh)[1]
-            look_ahead = _look_ahead(population, embedding[:, None, step], x[:, step + 1])
+            target = x[:, step + 1, : model.config.n_targets]
+            look_ahead = proposal.look_ahead(population, embedding[:, None, step], target)
         selection = population.select(generator, look_ahead)
         trace.ancestors[:, :, step], trace.resampled[:, step] = selection.ancestors, selection.resampled
         trace.prior_log_weights[:, :, step] = population.log_weights if predicted is None else before
@@ -217,29 +220,10 @@ def _walk(
         )
         trace.parameters[:, :, step] = parameters if predicted is None else predicted
         trace.log_weights[:, :, step] = population.log_weights
-        if trace.read_outs is not trace.parameters:  # the proposal may have drawn again
+        if proposal.draws_again:
             trace.read_outs[:, :, step] = population.read_outs
             noise.attention[:, :, step], z = population.drawn.eps, population.drawn.z
         if trace.completed is not None:
             trace.completed[:, :, step] = drawn
         if trace.attention is not None:
             trace.attention[:, :, step] = z
-
-
-def _own_attention_noise(model: "SMCTransformer", noise: Noise) -> Noise:
-    """Noise whose part for z the filter may change: a proposal writes down what it has drawn."""
-    if model.config.proposal == "bootstrap":
-        return noise
-    return noise._replace(attention=noise.attention.clone())
-
-
-def _look_ahead(
-    population: Population, embedding: Float[Tensor, "batch 1 d_model"], x: Float[Tensor, "batch n_inputs"]
-) -> Float[Tensor, "batch particle"]:
-    """Log of how well each particle will predict X_t, with its latents at their means."""
-    model = population.model
-    nothing = Noise(*(embedding.new_zeros(len(x), population.n_particles, embedding.shape[-1]) for _ in range(4)))
-    mean, _ = population.peek(embedding, nothing)
-    n_targets = model.config.n_targets
-    linear = Linearised(model, mean, embedding, population.last[..., :n_targets], x[:, :n_targets])
-    return torch.where(linear.usable(), linear.log_evidence(), -torch.inf)

@@ -6,8 +6,18 @@ is drawn by the guided proposal. In a stream X_t is not known when particles are
 proposal.
 """
 
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from smc_transformer.nn.attention import Noise
 from smc_transformer.proposals.base import proposal
-from smc_transformer.proposals.guided import Guided
+from smc_transformer.proposals.guided import Guided, Linearised
+
+if TYPE_CHECKING:
+    from smc_transformer.population import Population
 
 
 @proposal
@@ -15,3 +25,15 @@ class Auxiliary(Guided):
     """The guided proposal, after a selection that looks ahead."""
 
     looks_ahead = True
+
+    def look_ahead(
+        self,
+        population: "Population",
+        embedding: Float[Tensor, "batch 1 d_model"],
+        target: Float[Tensor, "batch n_targets"],
+    ) -> Float[Tensor, "batch particle"]:
+        nothing = embedding.new_zeros(len(embedding), population.n_particles, embedding.shape[-1])
+        mean, _ = population.peek(embedding, Noise(nothing, nothing, nothing, nothing))
+        last = population.last[..., : target.shape[-1]]
+        linear = Linearised(population.model, mean, embedding, last, target)
+        return torch.where(linear.usable(), linear.log_evidence(), -torch.inf)

@@ -30,10 +30,21 @@ class Proposal(ABC):
     """How to draw z(t).
 
     Attributes:
+        draws_again: whether z(t) may be drawn again once X_t is known.
         looks_ahead: whether particles are selected by how well they predict X_t (the auxiliary filter).
     """
 
+    draws_again = True
     looks_ahead = False
+
+    def look_ahead(
+        self,
+        population: "Population",
+        embedding: Float[Tensor, "batch 1 d_model"],
+        target: Float[Tensor, "batch n_targets"],
+    ) -> Float[Tensor, "batch particle"]:
+        """Log of how well each particle will predict X_t, for a proposal that looks ahead."""
+        raise NotImplementedError
 
     @abstractmethod
     def propose(

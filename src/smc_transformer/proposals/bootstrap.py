@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class Bootstrap(Proposal):
     """Keeps what was drawn."""
 
+    draws_again = False
+
     def propose(
         self,
         population: "Population",
