@@ -15,7 +15,7 @@ setup: $(READY)  ## Create .venv with pinned versions (once)
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 11) else f"the pinned versions need Python 3.11 or newer, {v[0]}.{v[1]} found; set PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[plots,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[experiments,dev]"
 	@touch $(READY)
 
 demo: setup  ## Train on synthetic data, print the scores, draw the pictures
