@@ -192,7 +192,7 @@ def test_every_law_and_encoder_takes_gaps_in_training_and_forecasts(observation,
     values[:, 3] = NAN
     values[2, 5:] = NAN
     history = fit(model, values, epochs=2, batch_size=3, progress=False)
-    assert all(torch.tensor(report.training_nll).isfinite() for report in history)
+    assert all(torch.tensor(report.training_loss).isfinite() for report in history)
     paths = model.forecast(values, 3, n_samples=20, generator=0)
     assert paths.isfinite().all()
     if classes or observation == "negative_binomial":

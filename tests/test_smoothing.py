@@ -252,4 +252,4 @@ def test_a_model_can_be_trained_with_it(smoother):
     model = make_model(d_model=4, d_ff=4, smoother=smoother, smoothing_lag=2, n_particles=4).float()
     x = sequences(64, 8, dtype=torch.float32)
     history = fit(model, x, epochs=6, batch_size=16, progress=False)
-    assert history[-1].training_nll < history[0].training_nll
+    assert history[-1].training_loss < history[0].training_loss

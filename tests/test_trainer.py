@@ -9,7 +9,17 @@ from helpers import make_model, sequences
 from safetensors.torch import save_file
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.learning import Trainer, checkpoint, constant, evaluation, fit, warmup_cosine, warmup_inverse_sqrt
+from smc_transformer.learning import (
+    ForecastScore,
+    Trainer,
+    checkpoint,
+    constant,
+    evaluation,
+    fit,
+    warmup_cosine,
+    warmup_inverse_sqrt,
+)
+from smc_transformer.learning import goals as goals_module
 from smc_transformer.learning import step as step_module
 from smc_transformer.learning import trainer as trainer_module
 from smc_transformer.learning.checkpoint import CheckpointError, load_checkpoint
@@ -141,14 +151,14 @@ def test_model_ends_at_its_best_validation_epoch_and_patience_ends_training():
     model = small_model()
 
     def remember(report):
-        seen[report.epoch] = (report.validation_nll, weights(model))
+        seen[report.epoch] = (report.validation_loss, weights(model))
 
     # A learning rate that makes things worse after a while.
     trainer = Trainer(
         model, **{**SETTINGS, "epochs": 30}, patience=2, learning_rate=0.5, on_epoch=remember, clip_norm=None
     )
     history = trainer.fit(TRAIN, VALIDATION)
-    best = min(history, key=lambda report: report.validation_nll).epoch
+    best = min(history, key=lambda report: report.validation_loss).epoch
     assert len(history) == best + 2 < 30
     assert_same(weights(model), seen[best][1])
 
@@ -156,11 +166,11 @@ def test_model_ends_at_its_best_validation_epoch_and_patience_ends_training():
 def test_fewer_lines_than_particles_also_learn():
     model = small_model()
     history = fit(model, TRAIN, n_lines=2, **{**SETTINGS, "epochs": 15})
-    assert history[-1].training_nll < history[0].training_nll
+    assert history[-1].training_loss < history[0].training_loss
 
 
 def test_all_sequences_are_used_in_every_epoch(monkeypatch):
-    calls = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
+    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
     fit(small_model(), TRAIN, **{**SETTINGS, "epochs": 2})
     batches = [arguments[1] for arguments, _, _ in calls]
     assert [len(batch) for batch in batches] == [6, 6, 6, 2] * 2
@@ -186,7 +196,7 @@ def test_em_steps_once_a_batch_with_step_sizes_that_go_on_over_epochs(monkeypatc
 
 
 def test_em_is_given_the_statistics_of_its_own_batch(monkeypatch):
-    steps = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
+    steps = spy_on(monkeypatch, goals_module, "accumulate_gradients")
     calls = spy_on(monkeypatch, trainer_module, "em_step")
     fit(small_model(), TRAIN, **{**SETTINGS, "epochs": 2})
     assert len(steps) == len(calls) == 8
@@ -278,13 +288,14 @@ def test_checkpoints_are_saved_as_often_as_asked_for(monkeypatch, tmp_path, seco
 def test_training_is_in_training_mode_validation_in_evaluation_mode_and_so_is_the_result(monkeypatch):
     modes = []
     for name in ("accumulate_gradients", "negative_log_likelihood", "em_step"):
-        honest = getattr(trainer_module, name)
+        module = trainer_module if name == "em_step" else goals_module
+        honest = getattr(module, name)
 
         def spy(model, *arguments, honest=honest, name=name, **options):
             modes.append((name, model.training))
             return honest(model, *arguments, **options)
 
-        monkeypatch.setattr(trainer_module, name, spy)
+        monkeypatch.setattr(module, name, spy)
     model = small_model()
     model.eval()
     fit(model, TRAIN, VALIDATION, **{**SETTINGS, "epochs": 2})
@@ -351,7 +362,7 @@ def assert_resumes_to_the_same_result(path, optimiser="Adam", interrupted_settin
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 3])
 def test_interrupted_validation_resumes_to_the_same_result(monkeypatch, tmp_path, at, after):
-    interrupt_once(monkeypatch, trainer_module, "negative_log_likelihood", at=at, after=after)
+    interrupt_once(monkeypatch, goals_module, "negative_log_likelihood", at=at, after=after)
     assert_resumes_to_the_same_result(tmp_path / "run.safetensors")
 
 
@@ -361,7 +372,8 @@ def test_interrupted_validation_resumes_to_the_same_result(monkeypatch, tmp_path
 def test_a_step_interrupted_anywhere_resumes_to_the_same_result(monkeypatch, tmp_path, name, after, seconds):
     """With the weights moved but not the covariances, say, nothing may be saved."""
     at = {"accumulate_gradients": 7, "em_step": 7, "save_checkpoint": 2}[name]
-    interrupt_once(monkeypatch, trainer_module, name, at=at, after=after)
+    module = goals_module if name == "accumulate_gradients" else trainer_module
+    interrupt_once(monkeypatch, module, name, at=at, after=after)
     assert_resumes_to_the_same_result(tmp_path / "run.safetensors", checkpoint_seconds=seconds)
 
 
@@ -376,6 +388,123 @@ def test_an_interrupted_step_of_the_optimiser_resumes_to_the_same_result(monkeyp
 def test_runs_of_any_optimiser_resume_to_the_same_result(tmp_path, optimiser):
     interruption = {"schedule": Interrupt(7)}
     assert_resumes_to_the_same_result(tmp_path / "run.safetensors", optimiser, interruption)
+
+
+FORECASTS = ForecastScore(3, n_paths=3, validation_paths=6)
+RUNS = {
+    "averaging": {"averaging": 0.9},
+    "a short epoch": {"steps_per_epoch": 3},
+    "a long epoch": {"steps_per_epoch": 7},
+    "forecasts": {"goal": FORECASTS},
+    "weighted forecasts": {"goal": ForecastScore(3, (2.0,), n_paths=3, validation_paths=6)},
+    "everything": {"averaging": 0.9, "steps_per_epoch": 3, "goal": FORECASTS},
+}
+
+
+@pytest.mark.parametrize("interrupted_at", [2, 4, 9])
+@pytest.mark.parametrize(
+    ("observation", "validation"), [("gaussian", VALIDATION), ("student_t", None)], ids=["validated", "not validated"]
+)
+@pytest.mark.parametrize("run", RUNS)
+def test_runs_of_any_kind_resume_to_the_same_result(tmp_path, run, observation, validation, interrupted_at):
+    settings = {**SETTINGS, **RUNS[run]}
+    straight, interrupted, fresh = (small_model(seed=seed, observation=observation) for seed in (0, 0, 99))
+    expected = fit(straight, TRAIN, validation, **settings)
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        fit(interrupted, TRAIN, validation, checkpoint=path, schedule=Interrupt(interrupted_at), **settings)
+    assert load_checkpoint(path).state["step"] == interrupted_at - 1
+    assert fit(fresh, TRAIN, validation, checkpoint=path, **settings) == expected
+    assert_same(weights(fresh), weights(straight))
+
+
+def resume_after(interrupt, path, **settings):
+    """A run that `interrupt` disturbs, resumed, against one that nobody disturbs."""
+    settings = {**SETTINGS, "epochs": 3, **settings}
+    straight, fresh = small_model(), small_model(seed=99)
+    expected = fit(straight, TRAIN, VALIDATION, **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch)
+        with pytest.raises(KeyboardInterrupt):
+            fit(small_model(), TRAIN, VALIDATION, checkpoint=path, **settings)
+    assert fit(fresh, TRAIN, VALIDATION, checkpoint=path, **settings) == expected
+    assert_same(weights(fresh), weights(straight))
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", [1, 3])
+def test_interrupted_validation_of_an_average_resumes_to_the_same_result(tmp_path, at, after):
+    """The checkpoint must hold the weights of the run, not the average that was being validated."""
+
+    def interrupt(patch):
+        interrupt_once(patch, goals_module, "negative_log_likelihood", at=at, after=after)
+
+    resume_after(interrupt, tmp_path / "run.safetensors", averaging=0.9)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", [1, 2, 3, 4], ids=lambda at: f"{'entering' if at % 2 else 'leaving'} {at}")
+def test_a_change_to_the_average_or_back_that_is_interrupted_resumes_to_the_same_result(tmp_path, at, after):
+    """With the average in place of the weights nothing may be saved as if it were the weights."""
+
+    def interrupt(patch):
+        interrupt_once(patch, SMCTransformer, "load_state_dict", at=at, after=after)
+
+    resume_after(interrupt, tmp_path / "run.safetensors", averaging=0.9)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("seconds", [0.0, 3600.0])
+def test_an_interrupted_update_of_the_average_resumes_to_the_same_result(tmp_path, after, seconds):
+    def interrupt(patch):
+        interrupt_once(patch, trainer_module.WeightAverage, "update", at=7, after=after)
+
+    resume_after(interrupt, tmp_path / "run.safetensors", averaging=0.9, checkpoint_seconds=seconds)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_an_interrupted_rollout_resumes_to_the_same_result(tmp_path, after):
+    def interrupt(patch):
+        interrupt_once(patch, goals_module, "rollout", at=7, after=after)
+
+    resume_after(interrupt, tmp_path / "run.safetensors", goal=FORECASTS)
+
+
+@pytest.mark.parametrize("steps_per_epoch", [1, 3, 4, 7])
+def test_epochs_of_any_length_go_through_all_sequences_in_turn(monkeypatch, steps_per_epoch):
+    """Four batches are a pass, wherever epochs begin and end."""
+    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
+    history = fit(small_model(), TRAIN, VALIDATION, steps_per_epoch=steps_per_epoch, **SETTINGS)
+    batches = [arguments[1] for arguments, _, _ in calls]
+    assert len(history) == 4
+    assert [len(batch) for batch in batches] == ([6, 6, 6, 2] * 7)[: 4 * steps_per_epoch]
+    for first in range(0, len(batches) - 3, 4):
+        seen = torch.cat(batches[first : first + 4])[:, 0, 0]
+        assert sorted(seen.tolist()) == sorted(TRAIN[:, 0, 0].tolist())
+
+
+def test_the_training_loss_of_an_epoch_is_that_of_its_own_steps(monkeypatch):
+    calls = spy_on(monkeypatch, goals_module.Likelihood, "accumulate")
+    history = fit(small_model(), TRAIN, VALIDATION, steps_per_epoch=3, **SETTINGS)
+    reports = [report for _, _, report in calls]
+    for epoch, report in enumerate(history):
+        own = reports[3 * epoch : 3 * epoch + 3]
+        assert report.training_loss == pytest.approx(sum(r.loss for r in own) / sum(r.n_terms for r in own))
+
+
+def test_an_epoch_as_long_as_a_pass_is_a_pass():
+    one, other = small_model(), small_model()
+    assert fit(one, TRAIN, VALIDATION, **SETTINGS) == fit(other, TRAIN, VALIDATION, steps_per_epoch=4, **SETTINGS)
+    assert_same(weights(one), weights(other))
+
+
+def test_a_forecast_score_neither_uses_nor_changes_the_global_random_state():
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = fit(small_model(), TRAIN, VALIDATION, goal=FORECASTS, **SETTINGS)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert fit(small_model(), TRAIN, VALIDATION, goal=FORECASTS, **SETTINGS) == first
 
 
 def test_a_finished_run_asked_for_more_epochs_goes_on_as_if_it_had_been_asked_at_once(tmp_path):
@@ -396,7 +525,7 @@ def test_a_run_that_ran_out_of_patience_stays_stopped(monkeypatch, tmp_path):
     first, second = small_model(), small_model(seed=99)
     history = fit(first, TRAIN, VALIDATION, **settings)
     assert len(history) < 30
-    calls = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
+    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
     assert fit(second, TRAIN, VALIDATION, **{**settings, "epochs": 40}) == history
     assert calls == []
     assert_same(weights(first), weights(second))
@@ -419,6 +548,9 @@ OTHER_RUNS = {
     "n_particles: None there, 6 here": {"n_particles": 6},
     "n_lines: None there, 3 here": {"n_lines": 3},
     "validation_particles: 8 there, 9 here": {"validation_particles": 9},
+    "goal: Likelihood there, ForecastScore here": {"goal": ForecastScore(3)},
+    "steps_per_epoch: None there, 3 here": {"steps_per_epoch": 3},
+    "averaging: None there, 0.9 here": {"averaging": 0.9},
 }
 
 
@@ -428,7 +560,7 @@ def test_checkpoints_of_other_runs_are_refused_and_the_difference_named(monkeypa
     settings = {**SETTINGS, "epochs": 1, "checkpoint": path}
     fit(small_model(), TRAIN, VALIDATION, **settings)
     before = path.read_bytes()
-    calls = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
+    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
     other = {"model": small_model, "train": TRAIN, "validation": VALIDATION, **settings, **OTHER_RUNS[difference]}
     model = other.pop("model")()
     untouched = weights(model)
@@ -447,14 +579,14 @@ def test_only_what_differs_is_named(tmp_path):
 
 
 def test_a_folder_for_a_checkpoint_is_refused_before_training(monkeypatch, tmp_path):
-    calls = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
+    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
     with pytest.raises(CheckpointError, match=r"must be a file, but .* is a folder"):
         fit(small_model(), TRAIN, checkpoint=tmp_path, **SETTINGS)
     assert calls == []
 
 
 def test_a_checkpoint_below_a_file_is_refused_before_training(monkeypatch, tmp_path):
-    calls = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
+    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(CheckpointError, match="no checkpoint can be written to"):
         fit(small_model(), TRAIN, checkpoint=tmp_path / "file" / "run.safetensors", **SETTINGS)
@@ -462,7 +594,7 @@ def test_a_checkpoint_below_a_file_is_refused_before_training(monkeypatch, tmp_p
 
 
 def test_a_checkpoint_in_a_folder_that_is_not_writable_is_refused_before_training(monkeypatch, tmp_path):
-    calls = spy_on(monkeypatch, trainer_module, "accumulate_gradients")
+    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
     monkeypatch.setattr(checkpoint.os, "access", lambda *arguments: False)  # the superuser may write anywhere
     with pytest.raises(CheckpointError, match="the folder is not writable"):
         fit(small_model(), TRAIN, checkpoint=tmp_path / "run.safetensors", **SETTINGS)
@@ -505,6 +637,8 @@ def test_checkpoints_that_cannot_be_used_say_why(tmp_path):
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"batch_size": -1}, "batch_size must be at least 1"),
         ({"n_lines": 0}, "n_lines must be at least 1"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1"),
+        ({"averaging": 1.5}, "averaging must be between 0 and 1"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
     ],
 )

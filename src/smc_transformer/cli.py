@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from smc_transformer._version import __version__
-from smc_transformer.commands import demo
+from smc_transformer.commands import data, demo, experiment
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"smct {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (demo,):
+    for command in (demo, data, experiment):
         command.add(commands)
     return parser
 

@@ -31,6 +31,7 @@ class SMCTransformerConfig:
         encoder: what makes embeddings from observations: "linear" (the paper), "transformer", "lstm", "gru" or
             "convolution". A module of one's own is given to `SMCTransformer` itself.
         encoder_layers: layers of the encoder (not for "linear").
+        input_changes: give the encoder the changes of the inputs beside the inputs themselves.
         n_particles: particles of the filter, unless a call asks for another number.
         covariance: structure of the latent noises: "isotropic", "diagonal" or "full".
         observation: law of X_t: "gaussian" (the paper), "heteroscedastic", "student_t", "negative_binomial"
@@ -65,6 +66,7 @@ class SMCTransformerConfig:
     n_heads: int = 1
     encoder: str = "linear"
     encoder_layers: int = 1
+    input_changes: bool = False
     n_particles: int = 10
     covariance: str = "diagonal"
     observation: str = "gaussian"
@@ -117,8 +119,9 @@ class SMCTransformerConfig:
         check_choice(self.noise_learning, NOISE_LEARNING, "noise_learning")
         check_choice(self.position_encoding, POSITION_ENCODINGS, "position_encoding")
         check_choice(self.readout, tuple(READOUTS), "readout")
-        if not isinstance(self.predict_change, bool):
-            raise TypeError(f"predict_change must be True or False, got {self.predict_change!r}")
+        for name in ("predict_change", "input_changes"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         self._set("ess_threshold", check_number(self.ess_threshold, "ess_threshold", at_most=1.0))
         for name in ("initial_latent_variance", "initial_observation_variance"):
             self._set(name, check_number(getattr(self, name), name))

@@ -87,7 +87,7 @@ def _train(
     def report(epoch: EpochReport) -> None:
         if not console.is_terminal:  # a terminal has the progress bar
             console.print(
-                f"epoch {epoch.epoch}/{epochs}: nll {epoch.training_nll:.4f}, validation {epoch.validation_nll:.4f}"
+                f"epoch {epoch.epoch}/{epochs}: nll {epoch.training_loss:.4f}, validation {epoch.validation_loss:.4f}"
             )
 
     trainer = Trainer(

@@ -23,7 +23,7 @@ from smc_transformer.laws.registry import LAWS
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
 from smc_transformer.nn.covariance import Covariance
 from smc_transformer.nn.encoders import CausalEncoder, as_encoder
-from smc_transformer.nn.encoders.registry import ENCODERS
+from smc_transformer.nn.encoders.registry import make_encoder
 from smc_transformer.nn.initialisation import initialise_weights
 from smc_transformer.nn.readout import READOUTS
 from smc_transformer.predictive import Mixture
@@ -71,9 +71,7 @@ class SMCTransformer(nn.Module):
             if config.predict_change and not self.observation.can_shift:
                 raise ValueError(f"predict_change has no meaning for {type(self.observation).__name__}")
             n_features = self.observation.n_features(config.n_inputs)
-            self.encoder: CausalEncoder = (
-                ENCODERS[config.encoder](config, n_features) if encoder is None else as_encoder(encoder)
-            )
+            self.encoder: CausalEncoder = make_encoder(config, n_features) if encoder is None else as_encoder(encoder)
             self.attention = StochasticSelfAttention(
                 config.d_model,
                 config.window,

@@ -5,12 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import sequences
+from helpers import make_model, sequences
 from torch import nn
 from user_encoders import MovingAverages, SteppingAverages
 
+from smc_transformer.kernels import disabled
 from smc_transformer.nn.encoders import (
     CausalEncoder,
+    ChangesEncoder,
     ConvolutionEncoder,
     LinearEncoder,
     RecurrentEncoder,
@@ -18,6 +20,9 @@ from smc_transformer.nn.encoders import (
     WholePastEncoder,
     as_encoder,
 )
+from smc_transformer.nn.encoders.registry import ENCODERS as NAMED
+from smc_transformer.nn.encoders.registry import make_encoder
+from smc_transformer.smc import gather_lines
 
 N_ROWS, N_STEPS, N_FEATURES, D_MODEL = 4, 9, 3, 6
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
@@ -43,6 +48,16 @@ for n_layers in (1, 2):
                     N_FEATURES, D_MODEL, n, heads, 5, position, max_positions=N_STEPS
                 )
             )
+CHANGES = {
+    "linear": lambda: LinearEncoder(2 * N_FEATURES, D_MODEL),
+    "linear, learned": lambda: LinearEncoder(2 * N_FEATURES, D_MODEL, "learned", max_positions=N_STEPS),
+    "convolution 2": lambda: ConvolutionEncoder(2 * N_FEATURES, D_MODEL, 2),
+    "lstm 2": lambda: RecurrentEncoder("lstm", 2 * N_FEATURES, D_MODEL, 2),
+    "gru 1": lambda: RecurrentEncoder("gru", 2 * N_FEATURES, D_MODEL, 1),
+    "transformer 2": lambda: TransformerEncoder(2 * N_FEATURES, D_MODEL, 2, 2, 5, "sinusoidal"),
+}
+for name in CHANGES:
+    ENCODERS[f"changes, {name}"] = lambda inner=name: ChangesEncoder(CHANGES[inner](), N_FEATURES)
 WITHOUT_MEMORY = ("linear", "linear, sinusoidal", "linear, learned", "convolution of one tap")
 
 
@@ -52,6 +67,9 @@ def make(name):
     generator = torch.Generator().manual_seed(0)
     for parameter in encoder.parameters():
         nn.init.normal_(parameter, std=0.4, generator=generator)
+    if isinstance(encoder, ChangesEncoder):
+        encoder.level_scale.copy_(torch.tensor([0.5, 2.0, 3.0]))
+        encoder.change_scale.copy_(torch.tensor([4.0, 0.3, 1.5]))
     return encoder
 
 
@@ -273,3 +291,140 @@ def test_gru_cells_are_those_of_the_textbook(n_layers):
             outputs.append(memory)
         hidden = torch.stack(outputs, dim=1)
     torch.testing.assert_close(encoder(x), hidden, **EXACT)
+
+
+# --- changes of the inputs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inner", CHANGES)
+def test_levels_and_changes_are_scaled_and_given_side_by_side(inner):
+    encoder, x = make(f"changes, {inner}"), inputs()
+    level, change = encoder.level_scale.tolist(), encoder.change_scale.tolist()
+    features = np.empty((N_ROWS, N_STEPS, 2 * N_FEATURES))
+    for b, t, f in np.ndindex(N_ROWS, N_STEPS, N_FEATURES):
+        difference = 0.0 if t == 0 else float(x[b, t, f] - x[b, t - 1, f])  # nothing has changed before the first
+        features[b, t, f] = float(x[b, t, f]) / level[f]
+        features[b, t, N_FEATURES + f] = math.asinh(difference / change[f])
+    torch.testing.assert_close(encoder(x), encoder.inner(torch.from_numpy(features)), **EXACT)
+
+
+def naive_scales(x):
+    """Deviations of the levels and of the changes that are there, one column at a time; 1 if there is none."""
+    scales = []
+    for values in (x, np.diff(x, axis=1)):
+        for column in range(x.shape[-1]):
+            there = values[..., column][~np.isnan(values[..., column])]
+            scales.append(there.std() if len(there) and there.std() > 0 else 1.0)
+    return torch.tensor(scales, dtype=torch.float64).view(2, -1)
+
+
+def with_scales(x):
+    encoder = ChangesEncoder(LinearEncoder(2 * x.shape[-1], D_MODEL), x.shape[-1]).to(x.dtype)
+    encoder.set_scales_(x)
+    return encoder
+
+
+def test_scales_are_the_deviations_of_training_sequences():
+    x = sequences(50, 12, 3) * torch.tensor([1.0, 100.0, 0.01]).double() + torch.tensor([0.0, 7.0, -3.0]).double()
+    encoder = with_scales(x)
+    levels, changes = naive_scales(x.numpy())
+    torch.testing.assert_close(encoder.level_scale, levels)
+    torch.testing.assert_close(encoder.change_scale, changes)
+    assert (levels[1:] != changes[1:]).all()
+
+
+def test_changes_do_not_reach_from_one_sequence_to_the_next():
+    x = torch.zeros(4, 5, 1).double() + 1000.0 * torch.arange(4.0).double().view(-1, 1, 1)
+    assert with_scales(x).change_scale == 1.0
+
+
+def test_missing_values_have_no_part_in_the_scales():
+    x = sequences(50, 12, 3)
+    missing = torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.3
+    missing[..., 2] = False
+    x = x.masked_fill(missing, math.nan)
+    encoder = with_scales(x)
+    levels, changes = naive_scales(x.numpy())
+    torch.testing.assert_close(encoder.level_scale, levels)
+    torch.testing.assert_close(encoder.change_scale, changes)
+
+
+def test_columns_that_are_never_seen_and_single_steps_have_scales_of_one():
+    x = sequences(5, 4, 2)
+    x[..., 1] = math.nan
+    encoder = with_scales(x)
+    assert encoder.level_scale[1] == encoder.change_scale[1] == 1.0
+    single = with_scales(sequences(5, 0, 2))
+    assert (single.change_scale == 1.0).all()
+    assert (single.level_scale != 1.0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.3, -2.7, 1234.5])
+def test_constant_columns_have_scales_of_one(value, dtype):
+    """Whatever the rounding of their mean: otherwise it is the rounding that the level is divided by."""
+    x = sequences(622, 60, 2).to(dtype)
+    x[..., 1] = value
+    encoder = with_scales(x)
+    assert encoder.level_scale[1] == 1.0
+    assert encoder.change_scale[1] == 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_columns_that_change_evenly_have_changes_of_scale_one(dtype):
+    """A clock: its changes are the same but for rounding."""
+    x = sequences(100, 60, 2).to(dtype)
+    x[..., 1] = 0.1 * torch.arange(61.0, dtype=dtype)
+    assert with_scales(x).change_scale[1] == 1.0
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_settings_make_the_encoder_they_name(name):
+    plain = make_model(d_model=4, n_inputs=2, encoder=name)
+    changes = make_model(d_model=4, n_inputs=2, encoder=name, input_changes=True)
+    assert type(changes.encoder) is ChangesEncoder
+    assert type(changes.encoder.inner) is type(plain.encoder) is type(make_encoder(plain.config, 2))
+    assert not any(isinstance(part, ChangesEncoder) for part in plain.modules())
+
+
+def test_input_changes_are_on_or_off(without_shape_checks):
+    with pytest.raises(TypeError, match="input_changes must be True or False, got 1"):
+        make_model(input_changes=1)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("name", NAMED)
+def test_replay_of_a_model_that_sees_changes_is_what_its_filter_saw(name, gaps):
+    model = model_that_sees_changes(name)
+    x = sequences(3, 9, 3)
+    if gaps:
+        x[0, 3:5, :2] = x[1, 6, 1] = math.nan
+    result = model.filter(x, 6, generator=3)
+    completed = gather_lines(result.completed, result.lines) if gaps else None
+    replayed = model.replay(x, result.noise.along(result.lines), completed)
+    torch.testing.assert_close(replayed.attention, gather_lines(result.attention, result.lines))
+    torch.testing.assert_close(replayed.parameters, gather_lines(result.read_outs, result.lines))
+    with disabled():
+        torch.testing.assert_close(model.filter(x, 6, generator=3).log_increments, result.log_increments)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_stream_of_changes_is_what_the_filter_sees(name):
+    """One particle without noise: nothing is left to chance."""
+    model = model_that_sees_changes(name, initial_latent_variance=0.0)
+    x = sequences(2, 7, 3)
+    expected = model.filter(x, 1, generator=0)
+    state = model.init_state(2, 1, generator=0)
+    means = []
+    for t in range(8):
+        if t > 0:
+            means.append(model.predictive(state).mean)
+        state, _ = model.observe(state, x[:, t])
+    torch.testing.assert_close(torch.cat(means, dim=1), expected.predictive.mean)
+
+
+def model_that_sees_changes(name, **settings):
+    settings = {"initial_latent_variance": 0.4, **settings}
+    model = make_model(d_model=4, n_inputs=3, n_targets=2, encoder=name, input_changes=True, **settings)
+    model.encoder.set_scales_(3 * sequences(20, 9, 3, seed=5))
+    return model

@@ -91,6 +91,10 @@ class ObservationLaw(nn.Module, ABC):
             raise TypeError(f"{type(self).__name__} needs a method merge for statistics of its own kind")
         return weighted_mean(statistics, shares)
 
+    def widen_(self, factor: float) -> None:
+        """Make the noise wider by a factor, after training (see `learning.calibration`)."""
+        raise NotImplementedError(f"{type(self).__name__} has no width to change")
+
     def em_step_(self, statistics: Any, step_size: float) -> None:
         """Move what EM learns towards the statistics of a batch."""
         del statistics, step_size

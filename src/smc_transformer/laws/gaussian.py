@@ -195,5 +195,8 @@ class GaussianLaw(ObservationLaw):
     ) -> Float[Tensor, "n_targets n_targets"]:
         return weighted_second_moment(targets - parameters, weights)
 
+    def widen_(self, factor: float) -> None:
+        self.covariance.assign_(factor**2 * self.covariance.matrix())
+
     def em_step_(self, statistics: Float[Tensor, "n_targets n_targets"], step_size: float) -> None:
         self.covariance.update_(statistics, step_size)

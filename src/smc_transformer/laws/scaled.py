@@ -39,6 +39,7 @@ class ScaledLaw(ObservationLaw):
     correlation: Tensor
     lowest: Tensor
     highest: Tensor
+    widening: Tensor
 
     def __init__(self, n_targets: int, variance: float = 0.5):
         super().__init__(n_targets, n_parameters=2 * n_targets)
@@ -46,6 +47,7 @@ class ScaledLaw(ObservationLaw):
         self.register_buffer("correlation", torch.eye(n_targets))
         self.register_buffer("lowest", torch.full((n_targets,), -math.inf))
         self.register_buffer("highest", torch.full((n_targets,), math.inf))
+        self.register_buffer("widening", torch.ones(()))
 
     def initial_parameters(self) -> Float[Tensor, "n_parameters"]:
         start = torch.zeros(self.n_parameters)
@@ -66,8 +68,12 @@ class ScaledLaw(ObservationLaw):
         return self.lowest, self.highest
 
     def root(self) -> Float[Tensor, "n_targets n_targets"]:
-        """Lower triangular root of the correlation."""
-        return torch.linalg.cholesky(self.correlation.double()).to(self.correlation.dtype)
+        """Lower triangular root of the correlation, times the widening."""
+        return self.widening * torch.linalg.cholesky(self.correlation.double()).to(self.correlation.dtype)
+
+    @torch.no_grad()
+    def widen_(self, factor: float) -> None:
+        self.widening.mul_(factor)
 
     def range_of_scales(
         self, parameters: Float[Tensor, "*batch n_parameters"]

@@ -2,6 +2,7 @@
 
 from smc_transformer.learning.em import Statistics, em_statistics, em_step, power_step_size
 from smc_transformer.learning.evaluation import negative_log_likelihood
+from smc_transformer.learning.goals import ForecastScore, Goal, Likelihood
 from smc_transformer.learning.schedule import constant, warmup_cosine, warmup_inverse_sqrt
 from smc_transformer.learning.score import OBJECTIVES, pathwise_objective, score_objective
 from smc_transformer.learning.step import TrainingStep, training_step
@@ -10,6 +11,9 @@ from smc_transformer.learning.trainer import EpochReport, Trainer, fit
 __all__ = [
     "OBJECTIVES",
     "EpochReport",
+    "ForecastScore",
+    "Goal",
+    "Likelihood",
     "Statistics",
     "Trainer",
     "TrainingStep",

@@ -10,6 +10,7 @@ resumed run repeats an uninterrupted one to the bit, and nothing depends on or c
 import hashlib
 import math
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -20,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smc_transformer.checks import check_count, check_number
+from smc_transformer.learning.averaging import WeightAverage
 from smc_transformer.learning.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -29,9 +31,8 @@ from smc_transformer.learning.checkpoint import (
     restore_optimiser,
     save_checkpoint,
 )
-from smc_transformer.learning.chunks import accumulate_gradients
 from smc_transformer.learning.em import em_step, power_step_size
-from smc_transformer.learning.evaluation import count_observations, negative_log_likelihood
+from smc_transformer.learning.goals import Goal, Likelihood
 from smc_transformer.learning.schedule import Schedule, constant
 from smc_transformer.model import SMCTransformer
 from smc_transformer.progress import ProgressReport, progress_report
@@ -44,11 +45,11 @@ _SHUFFLE, _STEP, _VALIDATION = range(3)
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What an epoch came to. Both figures are in nats a step; the training one is with the training particles."""
+    """What an epoch came to: the goal's mean loss (nats a step for the likelihood), in training and validation."""
 
     epoch: int
-    training_nll: float
-    validation_nll: float | None
+    training_loss: float
+    validation_loss: float | None
 
 
 @dataclass
@@ -57,7 +58,9 @@ class Trainer:
 
     Attributes:
         model: the model; trained in place, and left in evaluation mode.
+        goal: the loss to make small: `Likelihood()`, or `ForecastScore(history)` for free-running forecasts.
         epochs: passes over the training sequences, at most.
+        steps_per_epoch: batches that count as an epoch, after which to validate; None: a pass over all sequences.
         batch_size: sequences in a batch; the last batch of an epoch may be smaller.
         learning_rate: of the optimiser.
         optimiser: makes the optimiser from parameters and learning rate; Adam unless told.
@@ -67,8 +70,10 @@ class Trainer:
         clip_norm: longest gradient that is followed; None: no limit.
         n_particles: particles of the training filter; None: the model's.
         n_lines: lines replayed for the gradient; None: one for each particle.
-        validation_particles: particles for the validation NLL; None: twice as many as in training.
-        patience: stop after this many epochs without a better validation NLL; None: never.
+        averaging: share of the old in a running average of the weights over steps, such as 0.99; the average is what
+            is validated and kept. None: the weights as they are.
+        validation_particles: particles for the validation loss; None: twice as many as in training.
+        patience: stop after this many epochs without a better validation loss; None: never.
         checkpoint: file to save the run to and to resume it from.
         checkpoint_seconds: how often to save within an epoch. It is also saved after each epoch and when
             interrupted.
@@ -78,7 +83,9 @@ class Trainer:
     """
 
     model: SMCTransformer
+    goal: Goal = field(default_factory=Likelihood)
     epochs: int = 20
+    steps_per_epoch: int | None = None
     batch_size: int = 32
     learning_rate: float = 3e-3
     optimiser: Callable[[Iterable[torch.nn.Parameter], float], torch.optim.Optimizer] | None = None
@@ -87,6 +94,7 @@ class Trainer:
     clip_norm: float | None = 1.0
     n_particles: int | None = None
     n_lines: int | None = None
+    averaging: float | None = None
     validation_particles: int | None = None
     patience: int | None = None
     checkpoint: str | Path | None = None
@@ -96,12 +104,16 @@ class Trainer:
     on_epoch: Callable[[EpochReport], None] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "validation_particles", "n_particles", "n_lines", "patience"):
-            if getattr(self, name) is not None or name in ("epochs", "batch_size"):
+        for name in ("epochs", "batch_size"):
+            setattr(self, name, check_count(getattr(self, name), name))
+        for name in ("steps_per_epoch", "validation_particles", "n_particles", "n_lines", "patience"):
+            if getattr(self, name) is not None:
                 setattr(self, name, check_count(getattr(self, name), name))
         self.seed = check_count(self.seed, "seed", at_least=0)
         self.learning_rate = check_number(self.learning_rate, "learning_rate", positive=True)
         self.checkpoint_seconds = check_number(self.checkpoint_seconds, "checkpoint_seconds")
+        if self.averaging is not None:
+            self.averaging = check_number(self.averaging, "averaging", at_most=1.0)
         if self.clip_norm is not None:
             self.clip_norm = check_number(self.clip_norm, "clip_norm", positive=True)
 
@@ -147,10 +159,11 @@ class _RunState:
     """Where a run is: all that a checkpoint holds beside tensors."""
 
     step: int = 0
-    epoch_log_likelihood: float = 0.0
+    epoch_loss: float = 0.0
+    epoch_terms: int = 0
     history: list[EpochReport] = field(default_factory=list)
     best_epoch: int = 0
-    best_nll: float = math.inf
+    best_loss: float = math.inf
 
 
 class _Run:
@@ -161,7 +174,8 @@ class _Run:
         self.model = trainer.model
         self.train = train
         self.validation = validation
-        self.steps_per_epoch = -(-len(train) // trainer.batch_size)
+        self.steps_per_pass = -(-len(train) // trainer.batch_size)
+        self.steps_per_epoch = trainer.steps_per_epoch or self.steps_per_pass
         self.parameters = list(self.model.gradient_parameters().values())
         make_optimiser = trainer.optimiser or (
             lambda parameters, rate: torch.optim.Adam(parameters, lr=rate, fused=True)
@@ -173,7 +187,8 @@ class _Run:
             for group in self.optimiser.param_groups
         ]
         self.at = _RunState()
-        self.order = (-1, torch.empty(0, dtype=torch.long))  # the epoch, and its shuffle
+        self.order = (-1, torch.empty(0, dtype=torch.long))  # the pass, and its shuffle
+        self.average = None if trainer.averaging is None else WeightAverage(self.model, trainer.averaging)
         self.best_weights: dict[str, Tensor] = {}
         self.between_steps = True
         self.last_saved = monotonic()
@@ -229,11 +244,10 @@ class _Run:
             self.model.train()
         self.optimiser.zero_grad()
         try:
-            statistics, log_likelihood = accumulate_gradients(
+            report = trainer.goal.accumulate(
                 self.model,
                 x,
-                count_observations(self.model, x),
-                n_particles=trainer.n_particles,
+                n_particles=trainer.training_particles,
                 n_lines=trainer.n_lines,
                 generator=derived_generator(trainer.seed, _STEP, number, device=x.device),
             )
@@ -245,42 +259,46 @@ class _Run:
             group["lr"] = rate * trainer.schedule(number)
         self.between_steps = False  # an interrupt from here on must not save half an update
         self.optimiser.step()
-        if trainer.em_step_size is not None:
-            em_step(self.model, statistics, trainer.em_step_size(number))
+        if trainer.em_step_size is not None and report.statistics is not None:
+            em_step(self.model, report.statistics, trainer.em_step_size(number))
+        if self.average is not None:
+            self.average.update(number)
         self.at.step = number
-        self.at.epoch_log_likelihood += float(log_likelihood.sum())
+        self.at.epoch_loss += report.loss
+        self.at.epoch_terms += report.n_terms
         self.between_steps = True
 
     def _chosen(self, step: int) -> Tensor:
         """The sequences of a step's batch."""
-        epoch, position = divmod(step, self.steps_per_epoch)
-        if self.order[0] != epoch:
-            shuffle = derived_generator(self.trainer.seed, _SHUFFLE, epoch)
-            self.order = (epoch, torch.randperm(len(self.train), generator=shuffle).to(self.train.device))
+        number, position = divmod(step, self.steps_per_pass)
+        if self.order[0] != number:
+            shuffle = derived_generator(self.trainer.seed, _SHUFFLE, number)
+            self.order = (number, torch.randperm(len(self.train), generator=shuffle).to(self.train.device))
         first = position * self.trainer.batch_size
         return self.order[1][first : first + self.trainer.batch_size]
 
     def _end_epoch(self) -> None:
-        epoch = EpochReport(
-            epoch=len(self.at.history) + 1,
-            training_nll=-self.at.epoch_log_likelihood / count_observations(self.model, self.train),
-            validation_nll=self._validation_nll(),
-        )
+        with nullcontext() if self.average is None else self.average.applied():
+            validation_loss = self._validation_loss()
+            weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+        epoch = EpochReport(len(self.at.history) + 1, self.at.epoch_loss / self.at.epoch_terms, validation_loss)
         self.between_steps = False
-        self.at.epoch_log_likelihood = 0.0
+        self.at.epoch_loss, self.at.epoch_terms = 0.0, 0
         self.at.history.append(epoch)
-        if epoch.validation_nll is not None and epoch.validation_nll < self.at.best_nll:
-            self.at.best_epoch, self.at.best_nll = epoch.epoch, epoch.validation_nll
-            self.best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+        if validation_loss is None and self.average is not None:
+            self.best_weights = weights  # nothing to choose by: the last average
+        if validation_loss is not None and validation_loss < self.at.best_loss:
+            self.at.best_epoch, self.at.best_loss = epoch.epoch, validation_loss
+            self.best_weights = weights
         self.between_steps = True
 
-    def _validation_nll(self) -> float | None:
+    def _validation_loss(self) -> float | None:
         if self.validation is None:
             return None
         self.model.eval()
         # The same noise after every epoch, so that epochs differ by their weights only.
         generator = derived_generator(self.trainer.seed, _VALIDATION, device=self.validation.device)
-        return negative_log_likelihood(
+        return self.trainer.goal.validate(
             self.model,
             self.validation,
             n_particles=self.trainer.validation_particles or 2 * self.trainer.training_particles,
@@ -291,8 +309,8 @@ class _Run:
         if not self.at.history:
             return ""
         last = self.at.history[-1]
-        validation = "" if last.validation_nll is None else f", validation {last.validation_nll:.4f}"
-        return f"epoch {last.epoch}: nll {last.training_nll:.4f}{validation}"
+        validation = "" if last.validation_loss is None else f", validation {last.validation_loss:.4f}"
+        return f"epoch {last.epoch}: {self.trainer.goal.label} {last.training_loss:.4f}{validation}"
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a checkpoint to continue this run."""
@@ -304,8 +322,10 @@ class _Run:
             "validation data": None if self.validation is None else _fingerprint(self.validation),
             "optimiser": type(self.optimiser).__name__,
             "optimiser options": self.optimiser_options,
+            **trainer.goal.settings(),
             **{name: getattr(trainer, name) for name in ("learning_rate", "clip_norm", "batch_size", "seed")},
             **{name: getattr(trainer, name) for name in ("n_particles", "n_lines", "validation_particles")},
+            **{name: getattr(trainer, name) for name in ("steps_per_epoch", "averaging")},
         }
 
     def _save(self) -> None:
@@ -314,6 +334,7 @@ class _Run:
         tensors = {
             **{f"model/{name}": value for name, value in self.model.state_dict().items()},
             **{f"best/{name}": value for name, value in self.best_weights.items()},
+            **({} if self.average is None else {f"average/{name}": v for name, v in self.average.weights.items()}),
             **{f"optimiser/{name}": value for name, value in optimiser_tensors(self.optimiser).items()},
         }
         save_checkpoint(self.path, Checkpoint(tensors, {"identity": self._identity(), **asdict(self.at)}))
@@ -339,6 +360,8 @@ class _Run:
 
         self.model.load_state_dict(under("model/"))
         self.best_weights = under("best/")
+        if self.average is not None:
+            self.average.weights = under("average/")
         restore_optimiser(self.optimiser, under("optimiser/"))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from smc_transformer.nn.encoders.base import CausalEncoder
+from smc_transformer.nn.encoders.changes import ChangesEncoder
 from smc_transformer.nn.encoders.convolution import ConvolutionEncoder
 from smc_transformer.nn.encoders.linear import LinearEncoder
 from smc_transformer.nn.encoders.recurrent import RecurrentEncoder
@@ -35,6 +36,13 @@ def _recurrent(config: "SMCTransformerConfig", n_features: int) -> CausalEncoder
 
 def _convolution(config: "SMCTransformerConfig", n_features: int) -> CausalEncoder:
     return ConvolutionEncoder(n_features, config.d_model, config.encoder_layers)
+
+
+def make_encoder(config: "SMCTransformerConfig", n_features: int) -> CausalEncoder:
+    """The encoder that the settings name."""
+    if not config.input_changes:
+        return ENCODERS[config.encoder](config, n_features)
+    return ChangesEncoder(ENCODERS[config.encoder](config, 2 * n_features), n_features)
 
 
 ENCODERS: dict[str, Callable[["SMCTransformerConfig", int], CausalEncoder]] = {

@@ -1,0 +1,223 @@
+"""Empirical laws: the law of equally likely draws, a point mass, and a shared set of residuals around any place.
+
+They answer the same questions as a `predictive.Mixture` (mean, interval, cdf, crps, sample), but have no density.
+Scores are those of the empirical law itself, without corrections for the number of draws.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor
+
+from smc_transformer.randomness import as_generator
+
+Interval = tuple[Float[Tensor, "batch time target"], Float[Tensor, "batch time target"]]
+
+
+class Samples:
+    """The empirical law of draws.
+
+    Args:
+        draws: equally likely values of each step and target.
+
+    Example:
+        >>> import torch
+        >>> law = Samples(torch.arange(101.0).view(1, 101, 1, 1))
+        >>> [end.item() for end in law.interval(0.9)]
+        [5.0, 95.0]
+        >>> round(law.cdf(torch.full((1, 1, 1), 24.5)).item(), 4)
+        0.2475
+    """
+
+    def __init__(self, draws: Float[Tensor, "batch sample time target"]):
+        self.draws = draws
+
+    @cached_property
+    def ordered(self) -> Float[Tensor, "batch time target sample"]:
+        """The draws of each step and target in ascending order."""
+        rows = np.array(self.draws.movedim(1, -1).numpy(), order="C")  # a copy, to be sorted in place
+        rows.sort(axis=-1)  # numpy sorts short rows ten times faster than torch
+        return torch.from_numpy(rows)
+
+    @property
+    def mean(self) -> Float[Tensor, "batch time target"]:
+        """Mean of the draws."""
+        return self.draws.mean(dim=1)
+
+    def quantile(self, p: float) -> Float[Tensor, "batch time target"]:
+        """The p-quantile, linear between neighbouring draws."""
+        place = p * (self.ordered.shape[-1] - 1)
+        below = int(place)
+        above = min(below + 1, self.ordered.shape[-1] - 1)
+        return torch.lerp(self.ordered[..., below], self.ordered[..., above], place - below)
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Lower and upper end of the central interval that holds `level` of the probability."""
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def cdf(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
+        """Share of the draws below x, those equal to it counted half (so that ties leave the PIT uniform)."""
+        value = x.unsqueeze(-1).contiguous()
+        below = torch.searchsorted(self.ordered, value, side="left")
+        up_to = torch.searchsorted(self.ordered, value, side="right")
+        return ((below + up_to).to(x) / (2 * self.ordered.shape[-1])).squeeze(-1)
+
+    def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
+        """Continuous ranked probability score of each target: E|X - x| - E|X - X'| / 2, in linear time once sorted."""
+        n_draws = self.ordered.shape[-1]
+        ranks = torch.arange(1, n_draws + 1).to(x)
+        error = (self.ordered - x.unsqueeze(-1)).abs_().mean(dim=-1)
+        return error - self.ordered @ ((2 * ranks - n_draws - 1) / n_draws**2)
+
+    def log_prob(self, x: Float[Tensor, "batch time target"]) -> None:
+        """None: draws have no density."""
+        del x
+
+    def sample(
+        self, n_samples: int, generator: Generator | int | None = None
+    ) -> Float[Tensor, "batch sample time target"]:
+        """Draws with replacement, each whole over steps and targets."""
+        batch, n_draws = self.draws.shape[:2]
+        chosen = torch.randint(n_draws, (batch, n_samples), generator=as_generator(generator))
+        return self.draws[torch.arange(batch).unsqueeze(1), chosen]
+
+
+class Point:
+    """All probability at one point: what a deterministic model predicts. It has no interval worth the name.
+
+    Args:
+        mean: where it is.
+    """
+
+    def __init__(self, mean: Float[Tensor, "batch time target"]):
+        self.mean = mean
+
+    def interval(self, level: float = 0.95) -> None:
+        """None: a point claims no uncertainty."""
+        del level
+
+    def cdf(self, x: Float[Tensor, "batch time target"]) -> None:
+        """None, as for the interval."""
+        del x
+
+    def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
+        """The absolute error, which is what the score comes to for a point mass."""
+        return (self.mean - x).abs()
+
+    def log_prob(self, x: Float[Tensor, "batch time target"]) -> None:
+        """None: a point has no density."""
+        del x
+
+    def sample(
+        self, n_samples: int, generator: Generator | int | None = None
+    ) -> Float[Tensor, "batch sample time target"]:
+        """The point again and again."""
+        del generator
+        return self.mean.unsqueeze(1).expand(-1, n_samples, -1, -1)
+
+
+class Residuals:
+    """The empirical law of residual rows, ready for many questions: sorted once, with running sums.
+
+    Args:
+        rows: residuals that were seen together, one row each.
+    """
+
+    def __init__(self, rows: Float[Tensor, "draw target"]):
+        if len(rows) == 0:
+            raise ValueError("no complete row of residuals: every one has a missing value")
+        self.rows = rows
+        self.ordered = torch.from_numpy(np.sort(rows.double().T.contiguous().numpy(), axis=-1))
+        self.mean = self.ordered.mean(dim=-1).to(rows)
+        self.sums = torch.nn.functional.pad(self.ordered.cumsum(dim=-1), (1, 0))
+        n_draws = len(rows)
+        ranks = torch.arange(1, n_draws + 1, dtype=torch.float64)
+        # E|R - R'| / 2 from the order statistics.
+        self.half_mean_difference = self.ordered @ (2 * ranks - n_draws - 1) / n_draws**2
+
+    def quantile(self, p: float) -> Float[Tensor, "target"]:
+        """The p-quantile of each target, linear between neighbours."""
+        place = p * (len(self.rows) - 1)
+        below = int(place)
+        above = min(below + 1, len(self.rows) - 1)
+        return torch.lerp(self.ordered[:, below], self.ordered[:, above], place - below).to(self.rows)
+
+    def cdf(self, x: Float[Tensor, "place target"]) -> Float[Tensor, "place target"]:
+        """Share of the residuals below x, those equal to it counted half."""
+        ranks = self._count(x, "left") + self._count(x, "right")
+        return (ranks.double() / (2 * len(self.rows))).to(x).T
+
+    def crps(self, x: Float[Tensor, "place target"]) -> Float[Tensor, "place target"]:
+        """E|R - x| - E|R - R'| / 2, in time logarithmic in the number of residuals."""
+        n_below = self._count(x, "right")
+        below, total = self.sums.gather(1, n_below), self.sums[:, -1:]
+        value, n_draws = x.double().T, len(self.rows)
+        error = (value * (2 * n_below - n_draws) + total - 2 * below) / n_draws
+        return (error - self.half_mean_difference.unsqueeze(1)).to(x).T
+
+    def _count(self, x: Float[Tensor, "place target"], side: str) -> Int[Tensor, "target place"]:
+        """How many residuals are below x ("left"), or not above it ("right")."""
+        return torch.searchsorted(self.ordered, x.double().T.contiguous(), side=side)
+
+
+class ShiftedResiduals:
+    """Residuals around a location of each step: the law of location + a random residual row.
+
+    The residuals are shared by all windows, so that the whole training set of them costs nothing to keep: quantiles
+    only shift with the location.
+
+    Args:
+        location: what residuals are added to.
+        residuals: one or several laws of residuals.
+        which: for each step, which of them it has.
+    """
+
+    def __init__(
+        self,
+        location: Float[Tensor, "batch time target"],
+        residuals: Sequence[Residuals],
+        which: Sequence[int],
+    ):
+        if len(which) != location.shape[1]:
+            raise ValueError(f"expected one law of residuals for each of {location.shape[1]} steps, got {len(which)}")
+        self.location = location
+        self.residuals = [residuals[number] for number in which]
+
+    @property
+    def mean(self) -> Float[Tensor, "batch time target"]:
+        """Location plus mean residual."""
+        return self.location + torch.stack([law.mean for law in self.residuals])
+
+    def quantile(self, p: float) -> Float[Tensor, "batch time target"]:
+        """Location plus quantile of the residuals."""
+        return self.location + torch.stack([law.quantile(p) for law in self.residuals])
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Lower and upper end of the central interval that holds `level` of the probability."""
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def cdf(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
+        """Share of the residuals that reach no further than x, ties counted half."""
+        distance = x - self.location
+        return torch.stack([law.cdf(distance[:, t]) for t, law in enumerate(self.residuals)], dim=1)
+
+    def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
+        """Continuous ranked probability score of each target."""
+        distance = x - self.location
+        return torch.stack([law.crps(distance[:, t]) for t, law in enumerate(self.residuals)], dim=1)
+
+    def log_prob(self, x: Float[Tensor, "batch time target"]) -> None:
+        """None: residuals have no density."""
+        del x
+
+    def sample(
+        self, n_samples: int, generator: Generator | int | None = None
+    ) -> Float[Tensor, "batch sample time target"]:
+        """Whole rows of residuals, around the location; steps are independent."""
+        generator = as_generator(generator)
+        size = (len(self.location), n_samples)
+        drawn = [law.rows[torch.randint(len(law.rows), size, generator=generator)] for law in self.residuals]
+        return self.location.unsqueeze(1) + torch.stack(drawn, dim=2)

@@ -1,0 +1,42 @@
+"""From a cell to the method that is trained in it."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from smc_transformer.experiments.grid import BAYES_OPTIMAL, SMC_TRANSFORMER, Cell
+from smc_transformer.experiments.profiles import PAPER, Profile
+
+if TYPE_CHECKING:
+    from smc_transformer.baselines import Method
+
+
+WARMUP_STEPS = 4000
+"""Of the schedule of Vaswani et al. for a whole training; a shorter one has its share."""
+
+
+def build_method(cell: Cell, profile: Profile) -> "Method":
+    """The method of a cell, untrained, with the profile's epochs and the data set's batch size."""
+    if cell.model == SMC_TRANSFORMER:
+        from smc_transformer.experiments.smc_settings import smc_method
+
+        return smc_method(cell.config, cell.dataset, profile.name)
+
+    from smc_transformer.baselines import BASELINES, BayesOptimal
+    from smc_transformer.datasets import DATASETS
+
+    if cell.model == BAYES_OPTIMAL:
+        return BayesOptimal()
+    make = BASELINES[cell.model]
+    epochs = profile.baseline_epochs(cell.model, cell.dataset)
+    wanted = {
+        "epochs": epochs,
+        "batch_size": DATASETS[cell.dataset].batch_size,
+        "warmup_steps": max(1, WARMUP_STEPS * epochs // PAPER.epochs.others),
+    }
+    has = make().settings()  # methods that do not train have no epochs
+    return make(**{name: value for name, value in wanted.items() if name in has})
+
+
+def settings_of(cell: Cell, profile: Profile) -> dict[str, Any]:
+    """The settings with which a cell would run, as JSON gives them back."""
+    return json.loads(json.dumps(build_method(cell, profile).settings()))

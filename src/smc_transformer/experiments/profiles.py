@@ -1,0 +1,113 @@
+"""How long the experiments train and what they are scored on: every number of a profile is on this page."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+N_FOLDS = 5
+"""Synthetic data are cross-validated, whatever the profile."""
+
+
+class Epochs(NamedTuple):
+    """How long the baselines train; the Bayesian LSTM learns more slowly than the others."""
+
+    others: int
+    bayesian: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One way to run the grid.
+
+    Attributes:
+        name: what the user asks for, and what is written beside each result.
+        epochs: of the baselines. Those of the SMC Transformer are in `smc_settings`.
+        epochs_on: data sets on which they differ: small ones have few steps in an epoch.
+        n_windows: test windows that are scored, evenly spaced (the same for every model); None: all of them.
+        n_samples: samples of each predictive law.
+        smc_seeds: of the SMC Transformer on the chronological split.
+        baseline_seeds: of every other model there.
+        ablation_seeds: of the SMC Transformer with an ingredient left out.
+        paper_split_seeds: of every model on the paper's split.
+    """
+
+    name: str
+    epochs: Epochs
+    n_windows: int | None
+    n_samples: int = 1000
+    smc_seeds: int = 3
+    baseline_seeds: int = 1
+    ablation_seeds: int = 1
+    paper_split_seeds: int = 1
+    epochs_on: Mapping[str, Epochs] = field(default_factory=dict)
+
+    def baseline_epochs(self, model: str, dataset: str) -> int:
+        """Epochs of a baseline on a data set."""
+        epochs = self.epochs_on.get(dataset, self.epochs)
+        return epochs.bayesian if model.startswith("bayesian") else epochs.others
+
+    def evaluation(self) -> dict[str, int | None]:
+        """What the scores are taken over; a result with other numbers is not the same result."""
+        return {"n_windows": self.n_windows, "n_samples": self.n_samples}
+
+    def describe(self, seeds: int | None = None) -> str:
+        """The profile in plain words; `seeds` is what the user asked for instead of its own numbers."""
+        return f"profile {self.name}: {self._training()}; {self._scoring()}; {self._repetitions(seeds)}."
+
+    def _training(self) -> str:
+        remarks = [
+            f"{_both(epochs)} on {', '.join(name for name, other in self.epochs_on.items() if other == epochs)}"
+            for epochs in dict.fromkeys(self.epochs_on.values())
+        ]
+        if self.name != PAPER.name:
+            remarks.append(f"in the paper {_both(PAPER.epochs)}")
+        return f"baselines train {self.epochs.others} epochs, the Bayesian LSTM {self.epochs.bayesian}" + (
+            f" ({'; '.join(remarks)})" if remarks else ""
+        )
+
+    def _scoring(self) -> str:
+        windows = "all" if self.n_windows is None else f"at most {self.n_windows} evenly spaced"
+        return f"scores are taken on {windows} test windows, with {self.n_samples} samples of each forecast"
+
+    def _repetitions(self, seeds: int | None) -> str:
+        if seeds is not None:
+            return f"synthetic data: {min(seeds, N_FOLDS)} of {N_FOLDS} folds, real data: {_seeds(seeds)}"
+        return (
+            f"synthetic data: {N_FOLDS} folds, real data: {_seeds(self.smc_seeds)} of the SMC Transformer and "
+            f"{self.baseline_seeds} of the others on the chronological split, "
+            f"{_seeds(self.paper_split_seeds)} on the split of the paper"
+        )
+
+
+def _both(epochs: Epochs) -> str:
+    return f"{epochs.others} and {epochs.bayesian}"
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed" if count == 1 else f"{count} seeds"
+
+
+QUICK = Profile(
+    "quick",
+    epochs=Epochs(12, bayesian=25),
+    epochs_on={
+        "covid": Epochs(50, bayesian=100),
+        "model1": Epochs(24, bayesian=25),
+        "model2": Epochs(24, bayesian=25),
+        "model3": Epochs(24, bayesian=25),
+    },
+    n_windows=500,
+)
+"""All of synthetic in 10 minutes, all of the real data in 90, on two cores."""
+
+PAPER = Profile(
+    "paper",
+    epochs=Epochs(50, bayesian=150),
+    n_windows=None,
+    baseline_seeds=3,
+    ablation_seeds=3,
+    paper_split_seeds=3,
+)
+"""The paper's settings: hours to days."""
+
+PROFILES = {profile.name: profile for profile in (QUICK, PAPER)}

@@ -1,0 +1,24 @@
+"""What figures need a trained model for is kept as JSON, so that they can be drawn again without training."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from smc_transformer.experiments.store import write_whole
+
+
+def cached(path: Path, make: Callable[[], dict[str, Any]] | None) -> dict[str, Any] | None:
+    """The content of a file, made first if it is not there; None if it may not be made. Remove the file to renew it."""
+    if path.exists():
+        return json.loads(path.read_text(encoding="utf-8"))
+    if make is None:
+        return None
+    content = make()
+    write_whole(path, json.dumps(content) + "\n")
+    return content
+
+
+def rounded(values: Any, digits: int = 4) -> list[float]:
+    """A tensor's numbers, short enough to keep."""
+    return [round(float(value), digits) for value in values]

@@ -1,0 +1,18 @@
+"""The tables of the report, one kind in each file; all numbers come from the rows."""
+
+from smc_transformer.experiments.report.tables.ablation import ablation_table
+from smc_transformer.experiments.report.tables.grid import grid_table
+from smc_transformer.experiments.report.tables.intervals import interval_table
+from smc_transformer.experiments.report.tables.scores import crps_table, score_table
+from smc_transformer.experiments.report.tables.synthetic import synthetic_table
+from smc_transformer.experiments.report.tables.times import time_table
+
+__all__ = [
+    "ablation_table",
+    "crps_table",
+    "grid_table",
+    "interval_table",
+    "score_table",
+    "synthetic_table",
+    "time_table",
+]

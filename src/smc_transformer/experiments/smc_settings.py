@@ -1,0 +1,125 @@
+"""The configurations of the SMC Transformer that the tables show, and the ablations of the best one.
+
+Every choice here was made on validation data; docs/results.md says how.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from smc_transformer.datasets import DATASETS, SYNTHETIC
+from smc_transformer.experiments.smc_method import SMCMethod, SMCSettings, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PAPER_MODEL: dict[str, Any] = {
+    "d_model": 32,
+    "d_ff": 32,
+    "resampling": "multinomial",
+    "noise_learning": "em",
+    "n_particles": 10,
+}
+"""As the paper describes it: one layer, one head, constant Gaussian noise, all covariances by EM."""
+
+BEST_MODEL: dict[str, Any] = {
+    "d_model": 64,
+    "d_ff": 64,
+    "encoder": "gru",
+    "window": 12,
+    "input_changes": True,
+    "predict_change": True,
+    "observation": "student_t",
+    "initial_latent_variance": 0.05,
+    "n_particles": 10,
+}
+
+BEST = SMCSettings(
+    model=BEST_MODEL,
+    likelihood=Stage(400, batch_size=64, learning_rate=3e-3),
+    forecast=Stage(1200, validations=20, batch_size=32, learning_rate=1.5e-3, warmup=0.05),
+    widen_to=0.957,
+    units_of_change=True,
+)
+"""One configuration for all real data."""
+
+
+def _with_model(**changed: Any) -> "Callable[[SMCSettings], SMCSettings]":
+    return lambda settings: replace(settings, model={**settings.model, **changed})
+
+
+ABLATIONS: dict[str, "Callable[[SMCSettings], SMCSettings]"] = {
+    "best-without_latent_noise": _with_model(initial_latent_variance=0.0),
+    "best-without_forecast_training": lambda settings: replace(settings, forecast=None),
+    "best-without_widening": lambda settings: replace(settings, widen_to=None),
+    "best-without_units_of_change": lambda settings: replace(settings, units_of_change=False),
+    "best-without_input_changes": _with_model(input_changes=False),
+    "best-without_predicting_changes": _with_model(predict_change=False),
+    "best-without_heavy_tails": _with_model(observation="heteroscedastic"),
+    "best-without_recurrent_encoder": _with_model(encoder="linear", position_encoding="sinusoidal"),
+}
+"""The best configuration with one ingredient left out."""
+
+EPOCHS = {"quick": 12, "paper": 50}
+"""Passes over the training windows in the paper's configuration."""
+
+
+def smc_method(config: str, dataset: str, profile: str) -> SMCMethod:
+    """The SMC Transformer with the settings of that name, for a data set and a profile."""
+    return SMCMethod(smc_settings(config, dataset, profile))
+
+
+def smc_settings(config: str, dataset: str, profile: str) -> SMCSettings:
+    """The settings of that name."""
+    if dataset in SYNTHETIC:
+        kind, n_particles = config.split("-")
+        return _synthetic(kind, int(n_particles), dataset, profile)
+    if config == "paper":
+        return _paper(dataset, profile, n_training_windows=_TRAINING_WINDOWS[dataset])
+    longer = 1 if profile == "quick" else 3
+    best = replace(
+        BEST,
+        likelihood=replace(BEST.likelihood, steps=longer * BEST.likelihood.steps),
+        forecast=None if BEST.forecast is None else replace(BEST.forecast, steps=longer * BEST.forecast.steps),
+    )
+    return best if config == "best" else ABLATIONS[config](best)
+
+
+_TRAINING_WINDOWS = {"covid": 622, "air_quality": 6158, "weather": 48976, "energy": 13802, "stock": 2074}
+"""About how many there are: what an epoch is."""
+
+
+def _paper(dataset: str, profile: str, *, n_training_windows: int) -> SMCSettings:
+    batch_size = DATASETS[dataset].batch_size
+    epochs = EPOCHS[profile]
+    return SMCSettings(
+        model=PAPER_MODEL,
+        likelihood=Stage(
+            epochs * -(-n_training_windows // batch_size),
+            validations=epochs,
+            batch_size=batch_size,
+            learning_rate=1.0,
+            schedule="vaswani",
+            averaging=None,
+        ),
+    )
+
+
+def _synthetic(kind: str, n_particles: int, dataset: str, profile: str) -> SMCSettings:
+    if kind == "paper":
+        settings = _paper(dataset, profile, n_training_windows=800)
+        return replace(settings, model={**settings.model, "n_particles": n_particles})
+    bimodal = dataset == "model3"  # its particles must compete before S_obs explains everything (docs/learning.md)
+    epochs, batch_size = (60, 16) if bimodal else (25, 32)
+    return SMCSettings(
+        model={"n_particles": n_particles, "initial_observation_variance": 0.1 if bimodal else 0.5},
+        likelihood=Stage(
+            epochs * 800 // batch_size,
+            validations=epochs,
+            batch_size=batch_size,
+            learning_rate=5e-3 if bimodal else 3e-3,
+            warmup=0.5 if bimodal else 0.1,
+            em_offset=200 if bimodal else 0,
+            averaging=None if bimodal else 0.99,
+        ),
+        particles=256,
+    )

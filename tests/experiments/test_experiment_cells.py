@@ -1,0 +1,72 @@
+"""Cells with the real baselines, data and scores."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from smc_transformer.baselines import BASELINES
+from smc_transformer.datasets import DATASETS
+from smc_transformer.experiments.cells import plain, run_cell
+from smc_transformer.experiments.costs import expected_cost
+from smc_transformer.experiments.grid import Cell, baseline_config
+from smc_transformer.experiments.methods import build_method, settings_of
+from smc_transformer.experiments.profiles import PAPER, QUICK, Epochs
+from smc_transformer.experiments.versions import package_commit, versions
+
+TINY = replace(QUICK, epochs_on={"model1": Epochs(1, bayesian=1)}, n_windows=5, n_samples=20)
+
+
+@pytest.mark.parametrize("model", BASELINES)
+def test_every_baseline_is_built_with_the_profile_and_the_batch_size(model):
+    cell = Cell("weather", "paper", model, baseline_config(model), 0)
+    settings = settings_of(cell, QUICK)
+    assert settings == build_method(cell, QUICK).settings()
+    assert settings == json.loads(json.dumps(settings))
+    if "epochs" in settings:
+        assert settings["epochs"] == (25 if "bayesian" in model else 12)
+        assert settings["batch_size"] == DATASETS["weather"].batch_size == 256
+        assert settings_of(cell, PAPER)["epochs"] == (150 if "bayesian" in model else 50)
+    else:
+        assert settings == BASELINES[model]().settings()
+
+
+@pytest.mark.parametrize("model", ["persistence", "lstm_dropout_0.1"])
+def test_a_cell_is_trained_and_scored(model):
+    record = run_cell(Cell("model1", "folds", model, baseline_config(model), 1), TINY, None)
+    json.dumps(record, allow_nan=False)
+    assert set(record) == {"training", "seconds", "tasks"}
+    assert set(record["tasks"]) == {"unistep", "multistep"}
+    for task, n_steps in (("unistep", 24), ("multistep", 12)):
+        scores = record["tasks"][task]
+        assert scores["n_windows"] == 5
+        assert 0 < scores["metrics"]["mse"] < 10
+        assert len(scores["per_step"]["mse"]) == n_steps
+        assert sum(scores["pit"]) == 5 * n_steps
+
+
+def test_folds_and_seeds_change_the_result_and_nothing_else_does():
+    def scores(fold):
+        return run_cell(Cell("model1", "folds", "autoregression", "default", fold), TINY, None)["tasks"]
+
+    assert scores(0) == scores(0)
+    assert scores(0) != scores(1)
+
+
+def test_plain_values_are_what_json_gives_back():
+    value = {"a": (1, 2.0, float("nan")), 3: [float("inf"), None, "text", True]}
+    assert plain(value) == {"a": [1, 2.0, None], "3": [None, None, "text", True]}
+
+
+def test_long_cells_are_known_to_be_long():
+    def cost(dataset, model):
+        return expected_cost(Cell(dataset, "paper", model, "paper", 0))
+
+    assert cost("weather", "bayesian_lstm_10") > cost("weather", "lstm_dropout_0.5") > cost("weather", "lstm")
+    assert cost("weather", "lstm") > cost("covid", "lstm") > cost("covid", "persistence")
+
+
+def test_versions(tmp_path):
+    assert {"python", "torch", "smc_transformer"} <= set(versions())
+    (tmp_path / "__init__.py").touch()
+    assert package_commit(tmp_path) is None
