@@ -33,7 +33,7 @@ from smc_transformer.randomness import as_generator
 if TYPE_CHECKING:
     from smc_transformer.datasets import Windows
 
-VALIDATION_WINDOWS = 300
+VALIDATION_WINDOWS = 250
 """Validation windows, evenly spaced, by which epochs are chosen and noise is widened."""
 FEW_MISSING = 0.1
 """Up to this share of training windows with missing values are left out: the others train several times faster."""

@@ -35,8 +35,8 @@ BEST_MODEL: dict[str, Any] = {
 
 BEST = SMCSettings(
     model=BEST_MODEL,
-    likelihood=Stage(400, batch_size=64, learning_rate=3e-3),
-    forecast=Stage(1200, validations=20, batch_size=32, learning_rate=1.5e-3, warmup=0.05),
+    likelihood=Stage(400, batch_size=64, learning_rate=3e-3, patience=4),
+    forecast=Stage(1200, validations=20, batch_size=32, learning_rate=1.5e-3, warmup=0.05, patience=6),
     widen_to=0.957,
     units_of_change=True,
 )

@@ -120,7 +120,7 @@ class ForecastScore(Goal):
     weights: tuple[float, ...] | None = None
     short_share: float = 0.5
     n_paths: int = 16
-    validation_paths: int = 100
+    validation_paths: int = 64
 
     label = "crps"
 
