@@ -6,7 +6,7 @@ noise (the reparametrisation of the paper's section 4.1), so a score of the path
 chosen is a constant in it, as in Fisher's identity.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
 
 
+class Rollout(NamedTuple):
+    """Forecast paths, differentiable in the model's parameters."""
+
+    paths: Float[Tensor, "batch path horizon n_targets"]
+    parameters: Float[Tensor, "batch path horizon n_parameters"]
+    """Parameters of the laws that they were drawn from."""
+
+
 def rollout(
     model: "SMCTransformer",
     history: Float[Tensor, "batch past n_inputs"],
@@ -29,7 +37,7 @@ def rollout(
     n_paths: int,
     n_particles: int,
     generator: Generator | None = None,
-) -> Float[Tensor, "batch path horizon n_targets"]:
+) -> Rollout:
     """Draw joint paths of the targets after the history, differentiable in the model's parameters.
 
     Args:
@@ -42,7 +50,8 @@ def rollout(
     """
     paths = _Paths(model, history, n_paths, n_particles, generator)
     steps = [paths.advance(known, generator) for known in future_inputs.unbind(dim=1)]
-    return torch.stack(steps, dim=2)
+    targets, parameters = zip(*steps, strict=True)
+    return Rollout(torch.stack(targets, dim=2), torch.stack(parameters, dim=2))
 
 
 class _Paths:
@@ -79,8 +88,8 @@ class _Paths:
 
     def advance(
         self, known: Float[Tensor, "batch known"], generator: Generator | None
-    ) -> Float[Tensor, "batch path n_targets"]:
-        """Draw the next targets of every path, which are its next input."""
+    ) -> tuple[Float[Tensor, "batch path n_targets"], Float[Tensor, "batch path n_parameters"]]:
+        """Draw the next targets of every path, which are its next input; also returns their laws' parameters."""
         model, attention = self.model, self.model.attention
         embedding, self.state = model.encoder.step(
             model.observation.features(self.last.flatten(0, 1)), self.state, self.position
@@ -96,7 +105,7 @@ class _Paths:
         targets = model.observation.components(parameters).sample(generator)
         self.last = torch.cat((targets, self._of_each_path(known.unsqueeze(1))), dim=-1)
         self.position += 1
-        return targets
+        return targets, parameters
 
     def _of_each_path(self, values: Float[Tensor, "batch _ feature"]) -> Float[Tensor, "batch path feature"]:
         return values.expand(-1, self.shape[1], -1)

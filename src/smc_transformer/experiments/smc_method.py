@@ -26,7 +26,7 @@ from smc_transformer.learning.calibration import widen_to_cover
 from smc_transformer.learning.schedule import Schedule, warmup_inverse_sqrt
 from smc_transformer.metrics import covered
 from smc_transformer.model import SMCTransformer
-from smc_transformer.nn.encoders import ChangesEncoder
+from smc_transformer.nn.encoders.changes import ChangesEncoder, typical_size
 from smc_transformer.predictive import Mixture
 from smc_transformer.randomness import as_generator
 
@@ -74,7 +74,7 @@ class Stage:
         return Trainer(
             model,
             goal=goal,
-            epochs=self.validations,
+            epochs=min(self.steps, self.validations),
             steps_per_epoch=max(1, self.steps // self.validations),
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
@@ -142,7 +142,7 @@ class SMCMethod(Method):
         facts: dict[str, Any] = {"training_windows": len(train)}
         stages: list[tuple[str, Stage | None, Goal]] = [
             ("likelihood", chosen.likelihood, Likelihood()),
-            ("forecast", chosen.forecast, ForecastScore(data.history, tuple(self.units[: data.n_targets].tolist()))),
+            ("forecast", chosen.forecast, self._forecast_goal(data)),
         ]
         for name, stage, goal in stages:
             if stage is not None:
@@ -155,6 +155,11 @@ class SMCMethod(Method):
         facts["between_particles"] = _between_particles(self.model, validation[:100], data.n_targets, seed)
         facts["parameters"] = sum(parameter.numel() for parameter in self.model.parameters())
         return facts
+
+    def _forecast_goal(self, data: "Windows") -> ForecastScore:
+        """Paths of the horizon, each scored target in the units of the data."""
+        n_paths = 16 if self.chosen.forecast is None else self.chosen.forecast.n_paths
+        return ForecastScore(data.history, tuple(self.units[: data.n_targets].tolist()), n_paths=n_paths)
 
     def one_step(
         self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | int | None = None
@@ -209,9 +214,7 @@ class RescaledMixture(Samples):
 
 def _typical_changes(train: Float[Tensor, "window time feature"]) -> Float[Tensor, "feature"]:
     """The deviation of the one-step changes of each column (1 for a column that never changes)."""
-    changes = train.diff(dim=1).flatten(0, 1)
-    spread = (changes - changes.nanmean(dim=0)).square().nanmean(dim=0).sqrt()
-    return torch.where(spread > 0, spread, 1.0)
+    return typical_size(train.diff(dim=1).flatten(0, 1))
 
 
 def _mostly_complete(train: Float[Tensor, "window time feature"]) -> Float[Tensor, "some time feature"]:

@@ -80,6 +80,11 @@ class ObservationLaw(nn.Module, ABC):
         del targets, parameters, weights
         return None
 
+    def forecast_statistics(self, parameters: Float[Tensor, "batch path horizon n_parameters"]) -> Any:
+        """What the EM step needs of forecast paths, where nothing was observed; None if there is no such thing."""
+        del parameters
+        return None
+
     def merge(self, statistics: list[Any], shares: list[float]) -> Any:
         """The statistics of a batch from those of its parts; `shares` of the sequences sum to one.
 

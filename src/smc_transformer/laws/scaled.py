@@ -82,6 +82,9 @@ class ScaledLaw(ObservationLaw):
         rows = parameters[..., self.n_targets : 2 * self.n_targets].detach().reshape(-1, self.n_targets)
         return rows.amin(dim=0), rows.amax(dim=0)
 
+    def forecast_statistics(self, parameters: Float[Tensor, "batch path horizon n_parameters"]) -> ScaleStatistics:
+        return ScaleStatistics(self.correlation, *self.range_of_scales(parameters))
+
     def merge(self, statistics: list[ScaleStatistics], shares: list[float]) -> ScaleStatistics:
         return ScaleStatistics(
             weighted_mean([part.correlation for part in statistics], shares),

@@ -50,7 +50,12 @@ class StudentTComponents(Components):
 
     @property
     def variance(self) -> Float[Tensor, "*batch target"]:
-        return self.scale.square() * self.degrees / (self.degrees - 2)
+        return self.width.square() * self.degrees / (self.degrees - 2)
+
+    @property
+    def width(self) -> Float[Tensor, "*batch target"]:
+        """Scale of each target alone (the root's rows have length one, unless it was widened)."""
+        return self.scale * self.root.square().sum(dim=-1).sqrt()
 
     @property
     def covariance(self) -> Float[Tensor, "*batch target target"]:
@@ -76,7 +81,7 @@ class StudentTComponents(Components):
     def cdf(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
         from scipy.special import stdtr
 
-        standard = ((x - self.location) / self.scale).detach()
+        standard = ((x - self.location) / self.width).detach()
         return torch.as_tensor(stdtr(self.degrees.item(), standard.double().cpu().numpy())).to(standard)
 
     def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:

@@ -86,7 +86,8 @@ def merge_statistics(model: "SMCTransformer", parts: list[tuple[Statistics, floa
 
 def em_step(model: "SMCTransformer", statistics: Statistics, step_size: float) -> None:
     """Move the covariances that EM learns a step towards the statistics of a batch."""
-    model.observation.em_step_(statistics.observation, step_size)
+    if statistics.observation is not None:
+        model.observation.em_step_(statistics.observation, step_size)
     covariances = model.latent_covariances()
     for name, moment in statistics.latent.items():
         covariances[name].update_(moment, step_size)

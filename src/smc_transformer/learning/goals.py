@@ -13,12 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.checks import check_count
+from smc_transformer.checks import check_count, check_number
 from smc_transformer.forecasting import sample_paths
 from smc_transformer.learning.chunks import NUMBERS_AT_ONCE, accumulate_gradients
-from smc_transformer.learning.em import Statistics
+from smc_transformer.learning.em import Statistics, merge_statistics
 from smc_transformer.learning.evaluation import count_observations, negative_log_likelihood
 from smc_transformer.rollout import rollout
+from smc_transformer.smc.weights import WeightCollapseError
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
@@ -104,8 +105,8 @@ class Likelihood(Goal):
 class ForecastScore(Goal):
     """The continuous ranked probability score of sampled paths, averaged over steps and targets.
 
-    Some batches have a shorter history, so that short pasts are learned too. EM rests: its covariances are those of one
-    step.
+    Some batches have a shorter history, so that short pasts are learned too. EM learns nothing of covariances here,
+    which are those of one step; only the range of the scales is followed.
 
     Attributes:
         history: the last index H of the known values X_0, ..., X_H; what follows is the horizon.
@@ -128,6 +129,7 @@ class ForecastScore(Goal):
         check_count(self.history, "history", at_least=0)
         check_count(self.n_paths, "n_paths", at_least=2)
         check_count(self.validation_paths, "validation_paths", at_least=2)
+        check_number(self.short_share, "short_share", at_most=1.0)
 
     def accumulate(
         self,
@@ -147,19 +149,26 @@ class ForecastScore(Goal):
         held = 4 * self.n_paths * horizon * x.shape[1] * model.config.d_model
         at_once = max(1, 64 * NUMBERS_AT_ONCE // held)
         total = 0.0
-        for chunk, observed in zip(x.split(at_once), truth.split(at_once), strict=True):
-            paths = rollout(
-                model,
-                chunk[:, :-horizon],
-                chunk[:, -horizon:, model.config.n_targets :],
-                n_paths=self.n_paths,
-                n_particles=n_particles,
-                generator=generator,
-            )
+        statistics: list[tuple[Statistics, float]] = []
+        for first in range(0, len(x), at_once):
+            chunk, observed = x[first : first + at_once], truth[first : first + at_once]
+            try:
+                paths, parameters = rollout(
+                    model,
+                    chunk[:, :-horizon],
+                    chunk[:, -horizon:, model.config.n_targets :],
+                    n_paths=self.n_paths,
+                    n_particles=n_particles,
+                    generator=generator,
+                )
+            except WeightCollapseError as error:
+                raise WeightCollapseError(first + error.sequence, error.step) from None
             loss = self._weighted(fair_crps(paths[..., : truth.shape[-1]], observed)).nansum()
             (loss / n_terms).backward()
             total += float(loss.detach())
-        return BatchReport(total, n_terms, None)
+            seen = Statistics(model.observation.forecast_statistics(parameters.detach()), {})
+            statistics.append((seen, len(chunk) / len(x)))
+        return BatchReport(total, n_terms, merge_statistics(model, statistics))
 
     def validate(
         self,
@@ -182,7 +191,7 @@ class ForecastScore(Goal):
         return float(self._weighted(fair_crps(paths[..., : truth.shape[-1]], truth)).nanmean())
 
     def settings(self) -> dict[str, Any]:
-        return {**super().settings(), **asdict(self)}
+        return {**super().settings(), **asdict(self), "weights": None if self.weights is None else list(self.weights)}
 
     def _horizon(self, x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> int:
         horizon = x.shape[1] - 1 - self.history
@@ -198,6 +207,8 @@ class ForecastScore(Goal):
 
     def _truth(self, model: "SMCTransformer", x: Tensor, horizon: int) -> Float[Tensor, "batch horizon scored"]:
         n_scored = model.config.n_targets if self.weights is None else len(self.weights)
+        if n_scored > model.config.n_targets:
+            raise ValueError(f"there are {n_scored} weights for {model.config.n_targets} targets")
         return x[:, -horizon:, :n_scored]
 
     def _weighted(self, scores: Float[Tensor, "batch horizon scored"]) -> Float[Tensor, "batch horizon scored"]:

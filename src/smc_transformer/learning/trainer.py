@@ -278,6 +278,8 @@ class _Run:
         return self.order[1][first : first + self.trainer.batch_size]
 
     def _end_epoch(self) -> None:
+        # While the average stands in for the weights, an interrupt must not save it as them.
+        self.between_steps = self.average is None
         with nullcontext() if self.average is None else self.average.applied():
             validation_loss = self._validation_loss()
             weights = {name: value.clone() for name, value in self.model.state_dict().items()}

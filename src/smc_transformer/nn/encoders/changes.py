@@ -7,6 +7,13 @@ from torch import Tensor
 from smc_transformer.nn.encoders.base import CausalEncoder, State
 
 
+def typical_size(rows: Float[Tensor, "row feature"]) -> Float[Tensor, "feature"]:
+    """The deviation of each column, 1 where there is none beyond rounding; NaN is missing."""
+    spread = (rows - rows.nanmean(dim=0)).square().nanmean(dim=0).sqrt()
+    rounding = 10 * torch.finfo(rows.dtype).eps * rows.abs().nan_to_num(0.0).amax(dim=0)
+    return torch.where(spread > rounding, spread, 1.0)
+
+
 class ChangesEncoder(CausalEncoder):
     """Gives another encoder levels and changes side by side.
 
@@ -32,8 +39,7 @@ class ChangesEncoder(CausalEncoder):
         """Take typical levels and changes from training sequences; NaN is missing."""
         for scale, values in ((self.level_scale, x), (self.change_scale, x.diff(dim=1))):
             rows = values.flatten(0, 1)
-            spread = (rows - rows.nanmean(dim=0)).square().nanmean(dim=0).sqrt()
-            scale.copy_(torch.where(spread > 0, spread, 1.0))
+            scale.copy_(typical_size(rows))
 
     def start(self, x: Float[Tensor, "row ..."]) -> State:
         previous = x.reshape(len(x), -1, len(self.level_scale))[:, 0]
