@@ -12,6 +12,7 @@ from smc_transformer.datasets import SYNTHETIC
 from smc_transformer.learning import ForecastScore, Likelihood, Trainer, fit, negative_log_likelihood, training_step
 from smc_transformer.learning import goals as goals_module
 from smc_transformer.learning.goals import fair_crps
+from smc_transformer.rollout import Rollout
 from smc_transformer.smc import WeightCollapseError
 
 LIMIT = 4.5
@@ -125,7 +126,8 @@ def draws_of_their_own(monkeypatch):
         noise = [numbers(*shape, seed=int(1e6 * abs(float(row[0, 0])))) for row in history]
         bias = model.readout.projection.bias
         last = history[:, None, -1:, : model.config.n_targets].nan_to_num()
-        return last + bias + bias[0].exp() * torch.stack(noise)
+        paths = last + bias + bias[0].exp() * torch.stack(noise)
+        return Rollout(paths, paths)
 
     monkeypatch.setattr(goals_module, "rollout", rollout)
     return calls
@@ -187,13 +189,14 @@ def test_the_loss_is_the_mean_score_of_observed_values_and_its_gradient(monkeypa
         assert torch.equal(future_inputs, x[:, n_past : n_past + HORIZON, 2:])
         assert (n_paths, n_particles) == (6, 5)
         truth = x[:, n_past : n_past + HORIZON, :2]
-        paths = goals_module.rollout(model, history, future_inputs, n_paths=6, n_particles=5, generator=None)
+        paths = goals_module.rollout(model, history, future_inputs, n_paths=6, n_particles=5, generator=None).paths
         scores = fair_crps(paths, truth)
         assert report.n_terms == int((~truth.isnan()).sum())
         assert report.loss == pytest.approx(scores.nansum().item())
         (expected,) = torch.autograd.grad(scores.nansum() / report.n_terms, model.readout.projection.bias)
         torch.testing.assert_close(gradients["readout.projection.bias"], expected)
-        assert report.statistics is None
+        assert report.statistics.observation is None
+        assert report.statistics.latent == {}
 
 
 @pytest.mark.parametrize("short_share", [0.0, 0.5, 1.0])
