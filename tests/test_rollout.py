@@ -105,7 +105,10 @@ class Recorded:
         ahead = Noise(*(torch.stack(eps, dim=2) for eps in zip(*(n.at(0) for n in self.noise), strict=True)))
         if self.chosen is None:
             return ahead
-        return Noise(*(torch.cat(parts, dim=2) for parts in zip(self.chosen[0], ahead, strict=True)))
+        # Slots out of the window have no noise here: any will do.
+        missing = self.n_steps - self.chosen[0].key.shape[2]
+        past = [torch.nn.functional.pad(eps, (0, 0, missing, 0), value=9.0) for eps in self.chosen[0]]
+        return Noise(*(torch.cat(parts, dim=2) for parts in zip(past, ahead, strict=True)))
 
     def whole_inputs(self):
         """(batch, path, time + 1, n_inputs): the history as the path has seen it, then the path itself."""

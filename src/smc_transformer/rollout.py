@@ -77,10 +77,8 @@ class _Paths:
         noise, inputs = _chosen_lines(model, history, n_paths, n_particles, generator)
         features = model.observation.features(inputs[:, :, :-1].flatten(0, 1))
         embedding, state = model.encoder.encode(features)
-        # Only the slots that the first forecast step can see.
-        seen = slice(model.attention.first_slot(self.position), None)
-        noise = Noise(*(eps[:, :, seen] for eps in noise))
-        latents = model.attention.latents(embedding.unflatten(0, inputs.shape[:2])[:, :, seen], noise)
+        seen = embedding.unflatten(0, inputs.shape[:2])[:, :, model.attention.first_slot(self.position) :]
+        latents = model.attention.latents(seen, noise)
         self.keys, self.values = list(latents.key.unbind(dim=2)), list(latents.value.unbind(dim=2))
         self.last = self._of_each_path(inputs[:, :, -1])
         repeats = n_paths // inputs.shape[1]
@@ -119,7 +117,10 @@ def _chosen_lines(
     n_particles: int,
     generator: Generator | None,
 ) -> tuple[Noise, Float[Tensor, "batch _ past n_inputs"]]:
-    """The noise of the lines that the paths descend from, by weight, and the inputs that these lines have seen."""
+    """The noise of the lines that the paths descend from, by weight, and the inputs that these lines have seen.
+
+    The noise is only that of the last slots, which the first step of the forecast can see.
+    """
     result = particle_filter(model, history, n_particles, generator)
     ends = RESAMPLERS[model.config.resampling](result.log_weights[..., -1], n_paths, generator)
     lines = trace_lines(result.ancestors, ends)
@@ -128,4 +129,5 @@ def _chosen_lines(
         n_targets = model.config.n_targets
         inputs = inputs.repeat(1, n_paths, 1, 1)
         inputs[:, :, 1:, :n_targets] = gather_lines(result.completed, lines)
-    return result.noise.along(lines), inputs
+    seen = slice(model.attention.first_slot(history.shape[1] - 1), None)
+    return Noise(*(eps[:, :, seen] for eps in result.noise)).along(lines[:, :, seen]), inputs

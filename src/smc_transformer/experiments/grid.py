@@ -195,7 +195,7 @@ def _n_seeds(profile: Profile, split: str, model: str, config: str) -> int:
         return profile.paper_split_seeds
     if _is_ablation(model, config):
         return profile.ablation_seeds
-    return profile.smc_seeds if model == SMC_TRANSFORMER else profile.baseline_seeds
+    return profile.best_seeds if (model, config) == (SMC_TRANSFORMER, "best") else profile.baseline_seeds
 
 
 def _chosen(names: Iterable[str], wanted: Sequence[str] | None) -> list[str]:

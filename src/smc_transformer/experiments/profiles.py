@@ -25,8 +25,8 @@ class Profile:
         epochs_on: data sets on which they differ: small ones have few steps in an epoch.
         n_windows: test windows that are scored, evenly spaced (the same for every model); None: all of them.
         n_samples: samples of each predictive law.
-        smc_seeds: of the SMC Transformer on the chronological split.
-        baseline_seeds: of every other model there.
+        best_seeds: of the best configuration of the SMC Transformer on the chronological split.
+        baseline_seeds: of every other model and configuration there.
         ablation_seeds: of the SMC Transformer with an ingredient left out.
         paper_split_seeds: of every model on the paper's split.
     """
@@ -35,7 +35,7 @@ class Profile:
     epochs: Epochs
     n_windows: int | None
     n_samples: int = 1000
-    smc_seeds: int = 3
+    best_seeds: int = 3
     baseline_seeds: int = 1
     ablation_seeds: int = 1
     paper_split_seeds: int = 1
@@ -73,7 +73,7 @@ class Profile:
         if seeds is not None:
             return f"synthetic data: {min(seeds, N_FOLDS)} of {N_FOLDS} folds, real data: {_seeds(seeds)}"
         return (
-            f"synthetic data: {N_FOLDS} folds, real data: {_seeds(self.smc_seeds)} of the SMC Transformer and "
+            f"synthetic data: {N_FOLDS} folds, real data: {_seeds(self.best_seeds)} of the best SMC Transformer and "
             f"{self.baseline_seeds} of the others on the chronological split, "
             f"{_seeds(self.paper_split_seeds)} on the split of the paper"
         )

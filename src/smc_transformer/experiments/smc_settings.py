@@ -33,10 +33,12 @@ BEST_MODEL: dict[str, Any] = {
     "n_particles": 10,
 }
 
+FORECAST = Stage(1200, validations=20, batch_size=32, learning_rate=1.5e-3, warmup=0.05, n_paths=8, patience=6)
+
 BEST = SMCSettings(
     model=BEST_MODEL,
-    likelihood=Stage(400, batch_size=64, learning_rate=3e-3, patience=4),
-    forecast=Stage(1200, validations=20, batch_size=32, learning_rate=1.5e-3, warmup=0.05, patience=6),
+    likelihood=Stage(400, validations=16, batch_size=64, learning_rate=3e-3, patience=4),
+    forecast=FORECAST,
     widen_to=0.957,
     units_of_change=True,
 )
@@ -75,13 +77,20 @@ def smc_settings(config: str, dataset: str, profile: str) -> SMCSettings:
         return _synthetic(kind, int(n_particles), dataset, profile)
     if config == "paper":
         return _paper(dataset, profile, n_training_windows=_TRAINING_WINDOWS[dataset])
-    longer = 1 if profile == "quick" else 3
-    best = replace(
-        BEST,
-        likelihood=replace(BEST.likelihood, steps=longer * BEST.likelihood.steps),
-        forecast=None if BEST.forecast is None else replace(BEST.forecast, steps=longer * BEST.forecast.steps),
-    )
+    longer = _length(_TRAINING_WINDOWS[dataset]) * (1.0 if profile == "quick" else 3.0)
+    best = replace(BEST, likelihood=_lengthened(BEST.likelihood, longer), forecast=_lengthened(FORECAST, longer))
     return best if config == "best" else ABLATIONS[config](best)
+
+
+def _length(n_training_windows: int) -> float:
+    """How long to train: the more data there are, the longer it takes to have seen them."""
+    if n_training_windows < 5_000:
+        return 0.5
+    return 1.0 if n_training_windows < 20_000 else 2.0
+
+
+def _lengthened(stage: Stage, factor: float) -> Stage:
+    return replace(stage, steps=round(factor * stage.steps))
 
 
 _TRAINING_WINDOWS = {"covid": 622, "air_quality": 6158, "weather": 48976, "energy": 13802, "stock": 2074}
