@@ -39,7 +39,7 @@ BEST = SMCSettings(
     model=BEST_MODEL,
     likelihood=Stage(400, validations=16, batch_size=64, learning_rate=3e-3, patience=4),
     forecast=FORECAST,
-    widen_to=0.957,
+    widen_to=0.955,
     units_of_change=True,
 )
 """One configuration for all real data."""
