@@ -72,7 +72,8 @@ def test_a_method_is_trained_in_stages_and_answers_what_is_asked(without_shape_c
     facts = method.fit(data, seed=0)
     json.dumps(facts, allow_nan=False)
     assert len(facts["likelihood"]) == len(facts["forecast"]) == 2
-    assert 0.5 < facts["widening"] <= 4.0
+    assert facts["widening"].keys() == {"unistep", "multistep"}
+    assert all(0.5 < factor <= 4.0 for factor in facts["widening"].values())
     assert 0 < facts["between_particles"] < 1
     assert facts["parameters"] == sum(parameter.numel() for parameter in method.model.parameters())
     x = data.test
@@ -243,6 +244,7 @@ def test_widening_reaches_one_step_intervals_and_paths(units_of_change):
 
     before = widths()
     method.model.observation.widen_(3.0)
+    method.one_step_model.observation.widen_(3.0)
     for old, new in zip(before, widths(), strict=True):
         assert new > 2 * old
 

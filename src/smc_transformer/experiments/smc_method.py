@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 VALIDATION_WINDOWS = 250
 """Validation windows, evenly spaced, by which epochs are chosen and noise is widened."""
-WIDENING_DRAWS = 250
+VALIDATION_PATHS = 32
+"""Paths of each of them."""
+WIDENING_DRAWS = 150
 """Draws by which the width of intervals is judged."""
 FEW_MISSING = 0.1
 """Up to this share of training windows with missing values are left out: the others train several times faster."""
@@ -155,10 +157,10 @@ class SMCMethod(Method):
         if chosen.widen_to is not None:
             facts["widening"] = {
                 "unistep": widen_to_cover(
-                    self.one_step_model, lambda model: _one_step_coverage(model, validation, data), chosen.widen_to
+                    self.one_step_model, lambda model: _one_step_coverage(model, validation, data), chosen.widen_to, 6
                 ),
                 "multistep": widen_to_cover(
-                    self.model, lambda model: _path_coverage(model, validation, data), chosen.widen_to
+                    self.model, lambda model: _path_coverage(model, validation, data), chosen.widen_to, 6
                 ),
             }
         facts["between_particles"] = _between_particles(self.one_step_model, validation[:100], data.n_targets, seed)
@@ -168,7 +170,8 @@ class SMCMethod(Method):
     def _forecast_goal(self, data: "Windows") -> ForecastScore:
         """Paths of the horizon, each scored target in the units of the data."""
         n_paths = 16 if self.chosen.forecast is None else self.chosen.forecast.n_paths
-        return ForecastScore(data.history, tuple(self.units[: data.n_targets].tolist()), n_paths=n_paths)
+        weights = tuple(self.units[: data.n_targets].tolist())
+        return ForecastScore(data.history, weights, n_paths=n_paths, validation_paths=VALIDATION_PATHS)
 
     def one_step(
         self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | int | None = None
