@@ -89,12 +89,13 @@ def _seeds(count: int) -> str:
 
 QUICK = Profile(
     "quick",
-    epochs=Epochs(12, bayesian=25),
+    epochs=Epochs(12, bayesian=12),
     epochs_on={
-        "covid": Epochs(50, bayesian=100),
-        "model1": Epochs(24, bayesian=25),
-        "model2": Epochs(24, bayesian=25),
-        "model3": Epochs(24, bayesian=25),
+        "covid": Epochs(50, bayesian=50),
+        "model1": Epochs(20, bayesian=20),
+        "model2": Epochs(20, bayesian=20),
+        "model3": Epochs(20, bayesian=20),
+        "weather": Epochs(8, bayesian=6),
     },
     n_windows=500,
 )

@@ -61,7 +61,7 @@ ABLATIONS: dict[str, "Callable[[SMCSettings], SMCSettings]"] = {
 }
 """The best configuration with one ingredient left out."""
 
-EPOCHS = {"quick": 12, "paper": 50}
+EPOCHS = {"quick": 8, "paper": 50}
 """Passes over the training windows in the paper's configuration."""
 
 
@@ -118,7 +118,7 @@ def _synthetic(kind: str, n_particles: int, dataset: str, profile: str) -> SMCSe
         settings = _paper(dataset, profile, n_training_windows=800)
         return replace(settings, model={**settings.model, "n_particles": n_particles})
     bimodal = dataset == "model3"  # its particles must compete before S_obs explains everything (docs/learning.md)
-    epochs, batch_size = (60, 16) if bimodal else (25, 32)
+    epochs, batch_size = (40, 16) if bimodal else (20, 32)
     return SMCSettings(
         model={"n_particles": n_particles, "initial_observation_variance": 0.1 if bimodal else 0.5},
         likelihood=Stage(
