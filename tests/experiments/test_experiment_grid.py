@@ -89,7 +89,7 @@ def test_names_of_cells_are_unique_and_tell_what_they_are():
 
 def test_profiles_are_said_in_plain_words():
     assert "baselines train 12 epochs, the Bayesian LSTM 25 (" in QUICK.describe()
-    assert "50 and 100 on covid; 24 and 25 on model1, model2, model3; in the paper 50 and 150)" in QUICK.describe()
+    assert "50 and 50 on covid; 20 and 20 on model1, model2, model3; 8 and 6 on weather; in the paper 50 and 150)" in QUICK.describe()
     assert "at most 500 evenly spaced test windows" in QUICK.describe()
     assert "all test windows" in PAPER.describe()
     assert "2 of 5 folds, real data: 2 seeds" in QUICK.describe(seeds=2)

@@ -59,8 +59,8 @@ def test_a_tiny_grid_in_this_process(tmp_path, capsys):
     rows = json.loads((out / "results.json").read_text())
     assert len(rows) == 24
     row = next(row for row in rows if row["model"] == "plain" and row["task"] == "multistep" and row["fold"] == 1)
-    assert row["settings"] == {"behaviour": "plain", "epochs": 24, "batch_size": 32}
-    assert row["training"] == {"epochs_run": 24, "n_train": 800, "validation": None}
+    assert row["settings"] == {"behaviour": "plain", "epochs": 20, "batch_size": 32}
+    assert row["training"] == {"epochs_run": 20, "n_train": 800, "validation": None}
     assert row["metrics"] == {"mse": 1.5, "crps": 0.25, "picp": None, "energy_score": 1.0}
     assert len(row["per_step"]["mse"]) == 12
     assert row["coverage"] == {"levels": [0.5], "shares": [0.5]}
