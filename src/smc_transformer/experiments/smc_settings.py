@@ -83,9 +83,7 @@ def smc_settings(config: str, dataset: str, profile: str) -> SMCSettings:
 
 
 def _length(n_training_windows: int) -> float:
-    """How long to train: the more data there are, the longer it takes to have seen them."""
-    if n_training_windows < 5_000:
-        return 0.5
+    """How long to train: where there are many data, it takes longer to have seen them."""
     return 1.0 if n_training_windows < 20_000 else 2.0
 
 
