@@ -113,6 +113,8 @@ class SMCSettings:
         likelihood: the first stage.
         forecast: the second; None: the likelihood is all.
         widen_to: share of validation observations that 95 % intervals should cover; None: as they are.
+        widening_blocks: consecutive blocks of validation windows whose median coverage counts, so that one storm does
+            not set the width of all intervals.
         units_of_change: whether values are divided by the deviation of their one-step changes.
         particles: particles that filter histories and test windows.
     """
@@ -121,6 +123,7 @@ class SMCSettings:
     likelihood: Stage = Stage(1000)
     forecast: Stage | None = None
     widen_to: float | None = None
+    widening_blocks: int = 5
     units_of_change: bool = False
     particles: int = 64
 
@@ -155,12 +158,16 @@ class SMCMethod(Method):
                 facts[name] = [report.validation_loss for report in history]
         self.one_step_model = copy.deepcopy(self.model)
         if chosen.widen_to is not None:
+            blocks = chosen.widening_blocks
             facts["widening"] = {
                 "unistep": widen_to_cover(
-                    self.one_step_model, lambda model: _one_step_coverage(model, validation, data), chosen.widen_to, 6
+                    self.one_step_model,
+                    lambda model: _one_step_coverage(model, validation, data, blocks),
+                    chosen.widen_to,
+                    6,
                 ),
                 "multistep": widen_to_cover(
-                    self.model, lambda model: _path_coverage(model, validation, data), chosen.widen_to, 6
+                    self.model, lambda model: _path_coverage(model, validation, data, blocks), chosen.widen_to, 6
                 ),
             }
         facts["between_particles"] = _between_particles(self.one_step_model, validation[:100], data.n_targets, seed)
@@ -236,27 +243,36 @@ def _mostly_complete(train: Float[Tensor, "window time feature"]) -> Float[Tenso
 
 
 @torch.no_grad()
-def _one_step_coverage(model: SMCTransformer, x: Float[Tensor, "window time feature"], data: "Windows") -> float:
+def _one_step_coverage(
+    model: SMCTransformer, x: Float[Tensor, "window time feature"], data: "Windows", n_blocks: int
+) -> float:
     """Coverage of 95 % intervals one step ahead."""
     draws = particle_filter(model, x, 32, as_generator(0)).predictive.sample(WIDENING_DRAWS, 0)
-    return _share_covered(draws, x[:, 1:], data.n_targets)
+    return _share_covered(draws, x[:, 1:], data.n_targets, n_blocks)
 
 
 @torch.no_grad()
-def _path_coverage(model: SMCTransformer, x: Float[Tensor, "window time feature"], data: "Windows") -> float:
+def _path_coverage(
+    model: SMCTransformer, x: Float[Tensor, "window time feature"], data: "Windows", n_blocks: int
+) -> float:
     """Coverage of 95 % intervals of forecasts."""
     split = data.history + 1
     known = x[:, split:, data.n_modelled :] if data.n_modelled < data.n_inputs else None
     paths = model.forecast(x[:, :split], data.horizon, WIDENING_DRAWS, known, 0, n_particles=32)
-    return _share_covered(paths, x[:, split:], data.n_targets)
+    return _share_covered(paths, x[:, split:], data.n_targets, n_blocks)
 
 
 def _share_covered(
-    draws: Float[Tensor, "window draw time target"], x: Float[Tensor, "window time feature"], n_scored: int
+    draws: Float[Tensor, "window draw time target"],
+    x: Float[Tensor, "window time feature"],
+    n_scored: int,
+    n_blocks: int,
 ) -> float:
+    """The median over blocks of consecutive windows of the share that is covered."""
     observed = x[..., :n_scored]
     inside = covered(Samples(draws[..., :n_scored]).interval(0.95), observed)
-    return float(inside[~observed.isnan()].double().mean())
+    shares = inside.double().masked_fill(observed.isnan(), float("nan"))
+    return float(torch.stack([block.nanmean() for block in shares.tensor_split(n_blocks)]).nanmedian())
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -43,12 +43,12 @@ class Worker:
 
     def stop(self) -> None:
         """End the process, whatever it does."""
-        self.connection.close()
         self._process.terminate()
         self._process.join(STOP_SECONDS)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+        self.connection.close()
 
 
 def wait_for(workers: Sequence[Worker], seconds: float) -> list[Worker]:
@@ -73,16 +73,17 @@ def _serve(orders: Connection, task: Task, n_threads: int) -> None:
     import torch
 
     torch.set_num_threads(n_threads)
-    while True:
-        try:
-            arguments = orders.recv()
-        except EOFError:
-            return
-        try:
-            answer = task(*arguments)
-        except Exception:
-            answer = {"error": "".join(traceback.format_exc().splitlines(keepends=True)[-ERROR_LINES:]).strip()}
-        orders.send(answer)
+    with suppress(EOFError, OSError):  # the parent hung up (a reset if an answer is unread): nothing to complain about
+        while True:
+            orders.send(_answer(task, orders.recv()))
+
+
+def _answer(task: Task, arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """What the task says, or its error."""
+    try:
+        return task(*arguments)
+    except Exception:
+        return {"error": "".join(traceback.format_exc().splitlines(keepends=True)[-ERROR_LINES:]).strip()}
 
 
 def _end_with_parent() -> None:
@@ -107,6 +108,7 @@ def _interrupts_held_back() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    resource_tracker.ensure_running()  # or the first process starts it, which lets interrupts through (Python 3.11)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
