@@ -49,9 +49,9 @@ class Command:
         """What was trained, a line for each."""
         return self.journal.read_text().splitlines() if self.journal.exists() else []
 
-    def files(self) -> list[str]:
-        """Files of cells, drafts too."""
-        return sorted(path.name for path in (self.out / "cells").iterdir()) if self.out.exists() else []
+    def finished(self) -> list[Path]:
+        """Files of cells, without drafts."""
+        return sorted((self.out / "cells").glob("[!.]*.json"))
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Stand-ins for the methods and their scores: quick, and they fail, die or linger when their name says so.
 
 What they do is the experiments' own code all the same: the grid, the workers, the store. As a script this file is the
-command `smct` with the stand-ins in place (worker processes run it again, so they have them too).
+command `smct` with the stand-ins in place (worker processes run it again, so they have them too); there data and torch
+are stand-ins as well, because torch takes seconds to load and every run starts several processes.
 """
 
 import os
@@ -34,8 +35,8 @@ class Method:
 
 
 class Untrained(Method):
-    def __init__(self):
-        self._settings = {"behaviour": "untrained"}
+    def __init__(self, behaviour="untrained"):
+        self._settings = {"behaviour": behaviour}
 
     def settings(self):
         return {}
@@ -85,6 +86,7 @@ def modules():
         "bayesian_lstm_3": partial(Method, behaviour="bayesian"),
         "persistence": Untrained,
     }
+    baselines.BayesOptimal = partial(Untrained, "true")
     baselines.Method = Method
     evaluation = types.ModuleType("smc_transformer.evaluation")
     evaluation.evaluate = evaluate
@@ -92,6 +94,29 @@ def modules():
     settings.ABLATIONS = {"best-no-noise": {}, "best-no-linear-path": {}}
     settings.smc_method = smc_method
     return {module.__name__: module for module in (baselines, evaluation, settings)}
+
+
+@dataclass(frozen=True)
+class Windows:
+    name: str
+    train: range = range(800)
+    test: range = range(100)
+    length: int = 24
+    horizon: int = 12
+
+
+def quick_modules():
+    """Modules in the place of those that load torch, and of torch: for processes that do nothing else."""
+    torch = types.ModuleType("torch")
+    torch.set_num_threads = lambda count: None
+    datasets = types.ModuleType("smc_transformer.datasets")
+    datasets.SYNTHETIC = datasets.DATASETS = {
+        name: types.SimpleNamespace(batch_size=32, file=None) for name in ("model1", "model2", "model3")
+    }
+    datasets.load_windows = lambda name, **_: Windows(name)
+    files = types.ModuleType("smc_transformer.datasets.files")
+    files.locate_file = None  # there are none
+    return {module.__name__: module for module in (torch, datasets, files)}
 
 
 def run_cell(cell, profile, data_dir):
@@ -103,7 +128,7 @@ def run_cell(cell, profile, data_dir):
 
 
 if __name__ in ("__main__", "__mp_main__"):
-    sys.modules.update(modules())
+    sys.modules.update(modules() | quick_modules())
 
 if __name__ == "__main__":
     from smc_transformer import cli

@@ -9,7 +9,7 @@ from smc_transformer.baselines import BASELINES
 from smc_transformer.datasets import DATASETS
 from smc_transformer.experiments.cells import plain, run_cell
 from smc_transformer.experiments.costs import expected_cost
-from smc_transformer.experiments.grid import Cell, baseline_config
+from smc_transformer.experiments.grid import BAYES_OPTIMAL, Cell, baseline_config
 from smc_transformer.experiments.methods import build_method, settings_of
 from smc_transformer.experiments.profiles import PAPER, QUICK, Epochs
 from smc_transformer.experiments.versions import package_commit, versions
@@ -24,14 +24,30 @@ def test_every_baseline_is_built_with_the_profile_and_the_batch_size(model):
     assert settings == build_method(cell, QUICK).settings()
     assert settings == json.loads(json.dumps(settings))
     if "epochs" in settings:
-        assert settings["epochs"] == (25 if "bayesian" in model else 12)
+        quick, paper = QUICK.epochs_on.get("weather", QUICK.epochs), PAPER.epochs
+        assert settings["epochs"] == (quick.bayesian if "bayesian" in model else quick.others)
         assert settings["batch_size"] == DATASETS["weather"].batch_size == 256
-        assert settings_of(cell, PAPER)["epochs"] == (150 if "bayesian" in model else 50)
+        assert settings_of(cell, PAPER)["epochs"] == (paper.bayesian if "bayesian" in model else paper.others)
     else:
         assert settings == BASELINES[model]().settings()
 
 
-@pytest.mark.parametrize("model", ["persistence", "lstm_dropout_0.1"])
+def test_the_warm_up_of_a_transformer_has_its_share_of_the_epochs():
+    def warmup_steps(dataset, profile):
+        return settings_of(Cell(dataset, "paper", "transformer", "paper", 0), profile)["warmup_steps"]
+
+    short = replace(QUICK, epochs=Epochs(5, bayesian=500), epochs_on={"weather": Epochs(10, bayesian=1)})
+    assert warmup_steps("weather", PAPER) == BASELINES["transformer"]().settings()["warmup_steps"] == 4000
+    assert warmup_steps("stock", short) == 400
+    assert warmup_steps("weather", short) == 800
+
+
+def test_the_truth_has_no_settings():
+    assert settings_of(Cell("model1", "folds", BAYES_OPTIMAL, "default", 0), QUICK) == {}
+    assert baseline_config(BAYES_OPTIMAL) == "default"
+
+
+@pytest.mark.parametrize("model", [BAYES_OPTIMAL, "persistence", "lstm_dropout_0.1"])
 def test_a_cell_is_trained_and_scored(model):
     record = run_cell(Cell("model1", "folds", model, baseline_config(model), 1), TINY, None)
     json.dumps(record, allow_nan=False)

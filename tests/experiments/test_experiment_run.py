@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from smc_transformer.experiments.grid import Choice, select_cells
 from smc_transformer.experiments.profiles import QUICK
 from smc_transformer.experiments.progress import GridProgress, LiveDisplay, display, duration
 from smc_transformer.experiments.store import Store
+from smc_transformer.experiments.workers import Worker
 
 TINY = ("run", "synthetic", "--dataset", "model1", "--seeds", "2")
 SLOW = (*TINY, "--dataset", "model1", "model2", "--model", "slow", "--jobs", "2", "--seeds", "3")
@@ -40,27 +42,39 @@ def alive(pid):
     return status.rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def children(pid):
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
-    return [int(child) for child in found.stdout.split()]
+def workers_of(pid):
+    """Its children that multiprocessing started for work, from their first moment on."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it was another one, and has ended
+            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return found
+
+
+def blocks(pid, number):
+    """Whether a process holds back a signal."""
+    mask = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigBlk:"))
+    return bool(int(mask.split()[1], 16) >> (number - 1) & 1)
 
 
 @pytest.mark.usefixtures("standing_in")
 def test_a_tiny_grid_in_this_process(tmp_path, capsys):
     out = tmp_path / "results"
-    models = ["plain", "persistence", "smc_transformer"]
+    models = ["bayes_optimal", "plain", "persistence", "smc_transformer"]
     arguments = ["experiment", *TINY, "--model", *models, "--jobs", "2", "--out", str(out)]
     assert cli.main(arguments) == 0
     printed = capsys.readouterr().out
-    assert "profile quick: baselines train 12 epochs" in printed
-    assert "[12/12] model1 folds " in printed
-    assert "12 cells finished, 0 failed" in printed
+    assert f"profile quick: baselines train {QUICK.epochs.others} epochs" in printed
+    assert "[14/14] model1 folds " in printed
+    assert "14 cells finished, 0 failed" in printed
 
     rows = json.loads((out / "results.json").read_text())
-    assert len(rows) == 24
+    assert len(rows) == 28
     row = next(row for row in rows if row["model"] == "plain" and row["task"] == "multistep" and row["fold"] == 1)
-    assert row["settings"] == {"behaviour": "plain", "epochs": 20, "batch_size": 32}
-    assert row["training"] == {"epochs_run": 20, "n_train": 800, "validation": None}
+    epochs = QUICK.baseline_epochs("plain", "model1")
+    assert row["settings"] == {"behaviour": "plain", "epochs": epochs, "batch_size": 32}
+    assert row["training"] == {"epochs_run": epochs, "n_train": 800, "validation": None}
     assert row["metrics"] == {"mse": 1.5, "crps": 0.25, "picp": None, "energy_score": 1.0}
     assert len(row["per_step"]["mse"]) == 12
     assert row["coverage"] == {"levels": [0.5], "shares": [0.5]}
@@ -69,7 +83,7 @@ def test_a_tiny_grid_in_this_process(tmp_path, capsys):
     assert {"python", "torch", "smc_transformer"} <= set(row["versions"])
 
     assert cli.main(["experiment", "list", "synthetic", *arguments[3:-4], "--out", str(out)]) == 0
-    assert "12 cells: 12 finished already" in capsys.readouterr().out
+    assert "14 cells: 14 finished already" in capsys.readouterr().out
 
 
 def test_a_tiny_grid_in_a_process_of_its_own(command):
@@ -113,8 +127,9 @@ def test_failures_are_reported_and_tried_again_and_the_rest_goes_on(command):
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_run_goes_on_where_it_stopped(command, how):
     process = command.start(*SLOW, seconds=0.6)
-    until(lambda: len(command.files()) >= 2)
-    workers = children(process.pid)
+    until(lambda: len(command.finished()) >= 2)
+    workers = workers_of(process.pid)
+    assert len(workers) == 2
     # Ctrl-C in a terminal reaches the workers too; a kill is sent to one process.
     (os.killpg if how == signal.SIGINT else os.kill)(process.pid, how)
     _, err = process.communicate(timeout=30)
@@ -122,9 +137,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped(command, how):
     assert err == ("" if how == signal.SIGKILL else "interrupted\n")
     until(lambda: not any(alive(worker) for worker in workers), seconds=10)
 
-    finished = [name for name in command.files() if not name.startswith(".")]
+    finished = command.finished()
     assert 2 <= len(finished) < 6
-    assert all("tasks" in json.loads((command.out / "cells" / name).read_text()) for name in finished)
+    assert all("tasks" in json.loads(path.read_text()) for path in finished)
     if how != signal.SIGKILL:
         assert len(json.loads((command.out / "results.json").read_text())) == 2 * len(finished)
     before = command.noted()
@@ -134,6 +149,26 @@ def test_an_interrupted_run_goes_on_where_it_stopped(command, how):
     assert f"{len(finished)} finished already" in out
     assert len(command.noted()) - len(before) == 6 - len(finished)
     assert len(json.loads((command.out / "results.json").read_text())) == 12
+
+
+def test_an_interrupt_finds_workers_that_have_just_begun(command):
+    process = command.start(*SLOW)
+    until(lambda: workers_of(process.pid))
+    first = workers_of(process.pid)[0]
+    assert blocks(first, signal.SIGINT)  # it cannot ignore it yet
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "interrupted\n")
+
+
+def test_a_worker_says_nothing_when_its_parent_hangs_up(capfd):
+    worker = Worker(dict, n_threads=1)
+    worker.begin(())
+    until(worker.connection.poll)
+    worker.connection.close()  # the answer is not read
+    worker._process.join(30)
+    assert worker._process.exitcode == 0
+    assert capfd.readouterr().err == ""
 
 
 def test_changed_settings_and_profiles_are_run_again(command):
@@ -157,7 +192,8 @@ def test_changed_settings_and_profiles_are_run_again(command):
     assert len(command.noted()) == 4
 
 
-def test_data_that_are_not_there_fail_and_the_rest_goes_on(command, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("standing_in")
+def test_data_that_are_not_there_fail_and_the_rest_goes_on(tmp_path, monkeypatch, capsys):
     from smc_transformer.datasets import files
 
     monkeypatch.setenv("SMC_TRANSFORMER_CACHE", str(tmp_path / "cache"))
@@ -165,10 +201,9 @@ def test_data_that_are_not_there_fail_and_the_rest_goes_on(command, tmp_path, mo
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens: as if offline
     assert files.data_folders()[0] == tmp_path
-    code, out, _ = command.run(
-        "run", "all", "--dataset", "stock", "model1", "--model", "plain", "--split", "paper", "--seeds", "1"
-    )
-    assert code == 1
+    options = ["--dataset", "stock", "model1", "--model", "plain", "--split", "paper", "--seeds", "1"]
+    assert cli.main(["experiment", "run", "all", *options, "--out", str(tmp_path / "results")]) == 1
+    out = capsys.readouterr().out
     assert "1 cells finished, 1 failed" in out
     assert "failed: stock paper plain paper seed 0: DataFileNotFoundError" in out
 

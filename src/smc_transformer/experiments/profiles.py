@@ -9,7 +9,7 @@ N_FOLDS = 5
 
 
 class Epochs(NamedTuple):
-    """How long the baselines train; the Bayesian LSTM learns more slowly than the others."""
+    """How long the baselines train; an epoch of the Bayesian LSTM takes longer than the others."""
 
     others: int
     bayesian: int
