@@ -7,6 +7,7 @@ from smc_transformer._version import __version__
 if TYPE_CHECKING:
     from smc_transformer.config import SMCTransformerConfig
     from smc_transformer.filtering import FilterResult
+    from smc_transformer.forecaster import Forecaster
     from smc_transformer.laws import GaussianMixture, ObservationLaw
     from smc_transformer.learning import Trainer
     from smc_transformer.model import SMCTransformer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CausalEncoder",
     "FilterResult",
+    "Forecaster",
     "GaussianMixture",
     "Mixture",
     "ObservationLaw",
@@ -34,6 +36,7 @@ __all__ = [
 _HOMES = {
     "CausalEncoder": "smc_transformer.nn.encoders",
     "FilterResult": "smc_transformer.filtering",
+    "Forecaster": "smc_transformer.forecaster",
     "GaussianMixture": "smc_transformer.laws",
     "Mixture": "smc_transformer.predictive",
     "ObservationLaw": "smc_transformer.laws",

@@ -1,0 +1,24 @@
+"""From a table of series to forecasts with intervals: the layer for people who have data and a question.
+
+from smc_transformer import Forecaster
+
+forecaster = Forecaster(input_size=48, horizon=24, targets=["y"], freq="h").fit(df)
+forecaster.predict(level=[80, 95])              # a table: unique_id, ds, y, y-lo-80, y-hi-80, ...
+forecaster.update(new_rows)                     # a filter step for each new row, no new training
+forecaster.save("model")                        # Forecaster.load("model") goes on as if nothing had happened
+
+docs/forecaster.md tells what goes in, what comes out, and what is assumed.
+"""
+
+try:
+    import pandas  # noqa: F401 (asked for here, where the answer can say what to install)
+except ImportError:
+    raise ImportError("the forecaster reads tables by pandas: pip install 'smc-transformer[forecaster]'") from None
+
+from smc_transformer.forecaster.backtesting import Backtest
+from smc_transformer.forecaster.forecast import Forecast
+from smc_transformer.forecaster.forecaster import Forecaster
+from smc_transformer.forecaster.persistence import SavedForecasterError
+from smc_transformer.forecaster.table import TableError
+
+__all__ = ["Backtest", "Forecast", "Forecaster", "SavedForecasterError", "TableError"]

@@ -1,0 +1,103 @@
+"""From series to the rows that the model reads.
+
+Row s holds the modelled values of time s and the known inputs of time s + 1, so that what is known of a time informs
+its prediction. Values are scaled by the statistics of their series, known inputs (which mean the same everywhere) by
+those of all series together. Values then go into units of a typical one-step change, so that the net predicts numbers
+of the order of one.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from smc_transformer.forecaster.calendar import calendar_features
+from smc_transformer.forecaster.scaling import Scaler
+from smc_transformer.forecaster.settings import DISCRETE_LAWS, Settings
+from smc_transformer.forecaster.table import Name, Series, TableError
+
+FEWEST_ROWS = 3
+"""Observed rows that a series needs for statistics of its own."""
+
+
+@dataclass
+class Panel:
+    """What is known of a collection of series: how each is scaled.
+
+    Attributes:
+        settings: columns and scaling.
+        known_scaler: of the inputs that are known ahead (without calendar features).
+        units: typical one-step changes of the scaled modelled columns.
+        scalers: of the values of each series, by its name; they include the units.
+    """
+
+    settings: Settings
+    known_scaler: Scaler
+    units: Float[np.ndarray, "modelled"]
+    scalers: dict[Name, Scaler] = field(default_factory=dict)
+
+    @classmethod
+    def fit(cls, settings: Settings, training: list[Series]) -> "Panel":
+        """Take all statistics from training rows."""
+        known = np.concatenate([series.known for series in training])
+        plain = {series.name: _own_scaler(series, settings) for series in training}
+        units = np.ones(len(settings.modelled))
+        if settings.model_config().observation not in DISCRETE_LAWS:
+            changes = [np.diff(plain[series.name].transform(series.values), axis=0) for series in training]
+            units = _typical_changes(np.concatenate(changes))
+        scalers = {name: scaler.in_units(units) for name, scaler in plain.items()}
+        return cls(settings, Scaler.fit(known, ("standard",) * known.shape[1]), units, scalers)
+
+    def scaler(self, series: Series) -> Scaler:
+        """That of the series' name, or for a new name that of these rows."""
+        found = self.scalers.get(series.name)
+        return _own_scaler(series, self.settings).in_units(self.units) if found is None else found
+
+    def known(self, series: Series) -> Float[np.ndarray, "row known"]:
+        """The inputs that are known ahead, as the model sees them."""
+        features = calendar_features(series.times, self.settings.calendar)
+        return np.concatenate((self.known_scaler.transform(series.known), features), axis=1)
+
+    def rows(self, series: Series, scaler: Scaler) -> Float[Tensor, "row n_inputs"]:
+        """The rows of the model; the known inputs after the last row are not known here, and 0."""
+        values = scaler.transform(series.values)
+        known = self.known(series)
+        ahead = np.concatenate((known[1:], np.zeros((min(1, len(known)), known.shape[1]))))
+        return torch.from_numpy(np.concatenate((values, ahead), axis=1)).float()
+
+    def beginning(self, series: Series) -> Series:
+        """The series from its first row in which everything is observed: the model starts from such a row."""
+        complete = np.flatnonzero(~np.isnan(series.values).any(axis=1))
+        if len(complete) == 0:
+            raise TableError(
+                f"series {series.name!r} has no row in which all of {list(self.settings.modelled)} are observed: "
+                f"there is nothing to start from"
+            )
+        return series.rows(slice(int(complete[0]), None))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it, without the scalers of the series."""
+        return {"known_scaler": self.known_scaler.to_dict(), "units": self.units.tolist()}
+
+
+def _own_scaler(series: Series, settings: Settings) -> Scaler:
+    n_observed = int((~np.isnan(series.values[:, : len(settings.targets)])).any(axis=1).sum())
+    if n_observed < FEWEST_ROWS:
+        raise TableError(
+            f"series {series.name!r} is too short to use: it has {n_observed} observed rows, "
+            f"and at least {FEWEST_ROWS} are needed"
+        )
+    return Scaler.fit(series.values, settings.kinds())
+
+
+def _typical_changes(changes: Float[np.ndarray, "row column"]) -> Float[np.ndarray, "column"]:
+    """The deviation of the one-step changes of each column (1 for a column that never changes)."""
+    units = np.ones(changes.shape[1])
+    for number, column in enumerate(changes.T):
+        seen = column[~np.isnan(column)]
+        if len(seen) and seen.std() > 0:
+            units[number] = seen.std()
+    return units

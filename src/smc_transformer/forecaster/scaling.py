@@ -1,0 +1,101 @@
+"""Scaling of columns: monotone maps to numbers of the order of one, inverted exactly.
+
+    "none"       as they are
+    "standard"   minus the mean, by the standard deviation
+    "robust"     minus the median, by the interquartile range over 1.349 (that of a unit normal)
+    "log1p"      log(1 + y), then "standard"; for counts and other values of at least 0
+
+Statistics come from the rows that are given; missing values do not count. A column that never changes is not stretched.
+"""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+SCALINGS = ("standard", "robust", "none", "log1p")
+
+_NORMAL_RANGE = 1.3489795003921634
+"""Interquartile range of a standard normal."""
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """Maps for the columns of a series.
+
+    Attributes:
+        kinds: the scaling of each column.
+        shift: what is taken away (after the logarithm, if there is one).
+        spread: what it is divided by then.
+    """
+
+    kinds: tuple[str, ...]
+    shift: Float[np.ndarray, "column"]
+    spread: Float[np.ndarray, "column"]
+
+    @classmethod
+    def fit(cls, values: Float[np.ndarray, "row column"], kinds: tuple[str, ...]) -> "Scaler":
+        """The map that the statistics of these rows ask for; NaN is missing."""
+        straight = np.where(_logarithmic(kinds), np.log1p(np.where(_logarithmic(kinds), values, 0.0)), values)
+        shift, spread = np.zeros(len(kinds)), np.ones(len(kinds))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of columns without any value, which stay as they are
+            for number, kind in enumerate(kinds):
+                column = straight[:, number]
+                if kind == "none":
+                    continue
+                middle, width = np.nanmean(column), np.nanstd(column)
+                if kind == "robust":
+                    low, middle, high = np.nanquantile(column, [0.25, 0.5, 0.75])
+                    # More than half of the values may be the same: then the deviation has to do.
+                    width = (high - low) / _NORMAL_RANGE if high > low else width
+                shift[number] = middle if np.isfinite(middle) else 0.0
+                # What rounding leaves of a constant column is no spread.
+                spread[number] = width if width > 1e-9 * max(1.0, abs(shift[number])) else 1.0
+        return cls(kinds, shift, spread)
+
+    def in_units(self, units: Float[np.ndarray, "column"]) -> "Scaler":
+        """The same map, followed by a division."""
+        return Scaler(self.kinds, self.shift, self.spread * units)
+
+    def first(self, n_columns: int) -> "Scaler":
+        """The map of the first columns alone."""
+        return Scaler(self.kinds[:n_columns], self.shift[:n_columns], self.spread[:n_columns])
+
+    @property
+    def logarithmic(self) -> Bool[np.ndarray, "column"]:
+        """Which columns go through a logarithm."""
+        return _logarithmic(self.kinds)
+
+    def transform(self, values: Float[np.ndarray, "*row column"]) -> Float[np.ndarray, "*row column"]:
+        """Values as the model sees them."""
+        if self.logarithmic.any():
+            values = np.where(self.logarithmic, np.log1p(np.where(self.logarithmic, values, 0.0)), values)
+        return (values - self.shift) / self.spread
+
+    def inverse(self, scaled: Float[np.ndarray, "*row column"]) -> Float[np.ndarray, "*row column"]:
+        """Values as the user sees them; below 0, where a logarithm means that no value can be, they are 0."""
+        values = scaled * self.spread + self.shift
+        if not self.logarithmic.any():
+            return values
+        return np.where(self.logarithmic, np.expm1(np.where(self.logarithmic, values, 0.0).clip(min=0.0)), values)
+
+    def log_slope(self, values: Float[np.ndarray, "*row column"]) -> Float[np.ndarray, "*row column"]:
+        """The logarithm of d(scaled) / d(value): what a log density gains on the way back to the user's units."""
+        bent = np.where(self.logarithmic, np.log1p(np.where(self.logarithmic, values, 0.0)), 0.0)
+        return -np.log(self.spread) - bent
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {"kinds": list(self.kinds), "shift": self.shift.tolist(), "spread": self.spread.tolist()}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> "Scaler":
+        """The inverse of `to_dict`."""
+        return cls(tuple(stored["kinds"]), np.array(stored["shift"], float), np.array(stored["spread"], float))
+
+
+def _logarithmic(kinds: tuple[str, ...]) -> Bool[np.ndarray, "column"]:
+    return np.array([kind == "log1p" for kind in kinds], dtype=bool)

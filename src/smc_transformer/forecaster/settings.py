@@ -1,0 +1,170 @@
+"""What a forecaster is asked to do: columns, lengths, scaling, and the settings of its model and training."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from smc_transformer.checks import check_choice, check_count, check_number
+from smc_transformer.config import SMCTransformerConfig
+from smc_transformer.forecaster.calendar import CYCLES
+from smc_transformer.forecaster.frequency import Frequency, check_frequency
+from smc_transformer.forecaster.scaling import SCALINGS
+
+DISCRETE_LAWS = ("negative_binomial", "categorical")
+"""Laws of whole numbers, which no scaling may touch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How the model of a forecaster is trained; the defaults fit 100 series of 500 rows in under two minutes.
+
+    Attributes:
+        likelihood_steps: batches of the first stage, which makes the likelihood large.
+        forecast_steps: batches of the second stage, which makes the CRPS of free-running forecasts small; 0 skips it.
+        batch_size: windows in a batch.
+        learning_rate: its peak in the first stage; the second has half of it.
+        validations: how often each stage looks at the validation windows.
+        max_windows: training windows at most; more are thinned out evenly.
+    """
+
+    likelihood_steps: int = 300
+    forecast_steps: int = 300
+    batch_size: int = 32
+    learning_rate: float = 3e-3
+    validations: int = 6
+    max_windows: int = 20_000
+
+    def __post_init__(self) -> None:
+        for name in ("likelihood_steps", "batch_size", "validations", "max_windows"):
+            check_count(getattr(self, name), name)
+        check_count(self.forecast_steps, "forecast_steps", at_least=0)
+        check_number(self.learning_rate, "learning_rate", positive=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of a forecaster, checked when made; see `Forecaster` for what they mean."""
+
+    input_size: int = 48
+    horizon: int = 24
+    targets: tuple[str, ...] = ("y",)
+    future_inputs: tuple[str, ...] = ()
+    past_inputs: tuple[str, ...] = ()
+    freq: Frequency = "h"
+    calendar: tuple[str, ...] = ()
+    scaling: str | dict[str, str] = "standard"
+    config: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    n_particles: int = 64
+    seed: int = 0
+    id_column: str = "unique_id"
+    time_column: str = "ds"
+
+    def __post_init__(self) -> None:
+        check_count(self.input_size, "input_size", at_least=2)
+        check_count(self.horizon, "horizon")
+        check_count(self.n_particles, "n_particles")
+        check_count(self.seed, "seed", at_least=0)
+        check_frequency(self.freq)
+        if not self.targets:
+            raise ValueError("targets must name at least one column, got none")
+        for name in self.calendar:
+            check_choice(name, tuple(CYCLES), "calendar")
+        if self.calendar and not isinstance(self.freq, str):
+            raise ValueError(f"calendar features need timestamps, but freq={self.freq!r} means whole-number times")
+        self._check_columns()
+        self._check_scaling()
+        self.training_settings()
+        config = self.model_config()  # raises on settings that no model can have
+        if config.observation in DISCRETE_LAWS and set(self.kinds()) != {"none"}:
+            raise ValueError(f'observation="{config.observation}" models whole numbers as they are: use scaling="none"')
+
+    @property
+    def modelled(self) -> tuple[str, ...]:
+        """The columns that the model predicts: targets, then past inputs."""
+        return self.targets + self.past_inputs
+
+    @property
+    def n_known(self) -> int:
+        """Inputs that are known ahead: columns, and two for each calendar feature."""
+        return len(self.future_inputs) + 2 * len(self.calendar)
+
+    @property
+    def window_length(self) -> int:
+        """Rows of a training window: history and horizon."""
+        return self.input_size + self.horizon
+
+    def kinds(self) -> tuple[str, ...]:
+        """The scaling of each modelled column."""
+        if isinstance(self.scaling, str):
+            return (self.scaling,) * len(self.modelled)
+        return tuple(self.scaling.get(column, "standard") for column in self.modelled)
+
+    def training_settings(self) -> TrainingSettings:
+        """The settings of the training."""
+        known = {part.name for part in fields(TrainingSettings)}
+        unknown = sorted(set(self.training) - known)
+        if unknown:
+            raise ValueError(f"unknown training settings {unknown}; known are {sorted(known)}")
+        return TrainingSettings(**self.training)
+
+    def model_config(self) -> SMCTransformerConfig:
+        """The settings of the model: defaults for forecasting, with what the user overrides."""
+        for name in ("n_inputs", "n_targets"):
+            if name in self.config:
+                raise ValueError(f"config must not hold {name}: it follows from the columns")
+        # A scale a little too large on a logarithm becomes an absurd count through the exponential (docs/laws.md).
+        law = "gaussian" if "log1p" in self.kinds() else "student_t"
+        return SMCTransformerConfig.from_dict(
+            {
+                "d_model": 32,
+                "d_ff": 32,
+                "encoder": "gru",
+                "window": min(self.input_size, 24),
+                "input_changes": True,
+                "predict_change": self.config.get("observation") != "categorical",
+                "observation": law,
+                "initial_latent_variance": 0.05,
+                "n_particles": 10,
+                **self.config,
+                "n_inputs": len(self.modelled) + self.n_known,
+                "n_targets": len(self.modelled),
+            }
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> "Settings":
+        """The inverse of `to_dict`, after a journey through JSON."""
+        found: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+        }
+        return cls(**found)
+
+    def _check_columns(self) -> None:
+        columns = (*self.modelled, *self.future_inputs, self.id_column, self.time_column)
+        twice = sorted({column for column in columns if columns.count(column) > 1})
+        if twice:
+            raise ValueError(f"a column has one role only, but {twice} have several")
+
+    def _check_scaling(self) -> None:
+        if isinstance(self.scaling, str):
+            check_choice(self.scaling, SCALINGS, "scaling")
+            return
+        unknown = sorted(set(self.scaling) - set(self.modelled))
+        if unknown:
+            raise ValueError(f"scaling names columns that are neither targets nor past inputs: {unknown}")
+        for column, kind in self.scaling.items():
+            check_choice(kind, SCALINGS, f"scaling of {column!r}")
+
+
+def names(value: Sequence[str] | str, name: str) -> tuple[str, ...]:
+    """Column names as a tuple; one name alone is welcome."""
+    found = (value,) if isinstance(value, str) else tuple(value)
+    for column in found:
+        if not isinstance(column, str):
+            raise TypeError(f"{name} must hold column names, got {column!r}")
+    return found

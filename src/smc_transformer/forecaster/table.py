@@ -1,0 +1,214 @@
+"""Reading tables: every series on its regular grid, missing rows filled by NaN, mistakes named.
+
+A table is long: one row for each series and time. What is wrong with one is said with column, series and row (counted
+from 0), so that it can be found.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+
+from smc_transformer.forecaster.frequency import times_between
+from smc_transformer.forecaster.settings import Settings
+
+Name: TypeAlias = str | int
+"""What a series is called."""
+
+
+class TableError(ValueError):
+    """A table that cannot be used, and why."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series on its grid.
+
+    Attributes:
+        name: what it is called.
+        times: all times from its first row to its last.
+        values: modelled columns; NaN is missing.
+        known: inputs that are known ahead.
+    """
+
+    name: Name
+    times: pd.Index
+    values: Float[np.ndarray, "row modelled"]
+    known: Float[np.ndarray, "row input"]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def rows(self, chosen: slice) -> "Series":
+        """Some rows of it."""
+        return Series(self.name, self.times[chosen], self.values[chosen], self.known[chosen])
+
+
+def as_pandas(table: Any) -> pd.DataFrame:
+    """A pandas table; those of polars and pyarrow know how to become one."""
+    if isinstance(table, pd.DataFrame):
+        return table
+    if hasattr(table, "to_pandas"):
+        return table.to_pandas()
+    raise TypeError(f"expected a table of pandas, polars or pyarrow, got {type(table).__name__}")
+
+
+def read_series(
+    table: Any,
+    settings: Settings,
+    *,
+    values: Sequence[str] | None = None,
+    after: dict[Name, Any] | None = None,
+) -> list[Series]:
+    """The series of a table, in the order in which they first appear.
+
+    Args:
+        table: a long table.
+        settings: which columns, and what grid.
+        values: the columns of the values; None: all that the model predicts.
+        after: for series that go on, the time of their last row: they begin one step later.
+    """
+    table = as_pandas(table)
+    values = settings.modelled if values is None else values
+    columns = (settings.id_column, settings.time_column, *values, *settings.future_inputs)
+    absent = [column for column in columns if column not in table.columns]
+    if absent:
+        raise TableError(f"the table has no column {absent[0]!r}; it has {list(table.columns)}")
+    if len(table) == 0:
+        raise TableError("the table has no rows")
+    names = _names(table, settings)
+    times = _times(table, settings)
+    numbers = np.stack([_numbers(table, column) for column in (*values, *settings.future_inputs)] or [], axis=1)
+    kinds = dict(zip(settings.modelled, settings.kinds(), strict=True))
+    found = []
+    for name, rows in _rows_by_series(names).items():
+        for number, column in enumerate((*values, *settings.future_inputs)):
+            _check_numbers(numbers[rows, number], kinds.get(column, "none"), column, name, times[rows], rows)
+        before = None if after is None else after.get(name)
+        grid, places = _on_grid(name, times[rows], rows, settings, before)
+        full = np.full((len(grid), numbers.shape[1]), np.nan)
+        full[places] = numbers[rows]
+        series = Series(name, grid, full[:, : len(values)], full[:, len(values) :])
+        _check_known(series, settings.future_inputs)
+        found.append(series)
+    return found
+
+
+def _names(table: pd.DataFrame, settings: Settings) -> list[Name]:
+    """The series of each row, as text or whole numbers."""
+    column = table[settings.id_column]
+    if column.isna().any():
+        row = int(np.flatnonzero(column.isna().to_numpy())[0])
+        raise TableError(f"column {settings.id_column!r} is empty in row {row}: every row belongs to a series")
+    names = column.tolist()
+    for row, name in enumerate(names):
+        if isinstance(name, bool) or not isinstance(name, (str, int)):
+            raise TableError(
+                f"column {settings.id_column!r} must hold text or whole numbers, got {name!r} in row {row}"
+            )
+    return names
+
+
+def _times(table: pd.DataFrame, settings: Settings) -> pd.Index:
+    column, name = table[settings.time_column], settings.time_column
+    if column.isna().any():
+        row = int(np.flatnonzero(column.isna().to_numpy())[0])
+        raise TableError(f"column {name!r} is empty in row {row}: every row needs a time")
+    if not isinstance(settings.freq, str):
+        if not pd.api.types.is_integer_dtype(column.dtype):
+            raise TableError(
+                f"freq={settings.freq!r} means whole-number times, but column {name!r} holds {column.dtype}"
+            )
+        return pd.Index(column.to_numpy("int64"))
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        raise TableError(
+            f"freq={settings.freq!r} means timestamps, but column {name!r} holds {column.dtype}; "
+            f"for whole-number times give a whole number as freq"
+        )
+    is_text = pd.api.types.is_string_dtype(column.dtype) or pd.api.types.is_object_dtype(column.dtype)
+    try:
+        return pd.DatetimeIndex(pd.to_datetime(column, format="ISO8601") if is_text else column)
+    except (ValueError, TypeError) as error:
+        raise TableError(f"column {name!r} must hold timestamps: {error}") from None
+
+
+def _numbers(table: pd.DataFrame, name: str) -> Float[np.ndarray, "row"]:
+    column = table[name]
+    if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
+        return column.to_numpy(dtype="float64", na_value=np.nan)
+    converted = pd.to_numeric(column, errors="coerce")
+    wrong = np.flatnonzero((converted.isna() & ~column.isna()).to_numpy())
+    if len(wrong) or not pd.api.types.is_numeric_dtype(converted.dtype):
+        row = int(wrong[0]) if len(wrong) else 0
+        raise TableError(f"column {name!r} must hold numbers, got {column.iloc[row]!r} in row {row}")
+    return converted.to_numpy(dtype="float64", na_value=np.nan)
+
+
+def _rows_by_series(names: list[Name]) -> dict[Name, Int[np.ndarray, "row"]]:
+    codes, unique = pd.factorize(np.array(names, dtype=object))
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(unique)))
+    return dict(zip(unique.tolist(), np.split(order, ends[:-1]), strict=True))
+
+
+def _check_numbers(
+    values: Float[np.ndarray, "row"],
+    kind: str,
+    column: str,
+    name: Name,
+    times: pd.Index,
+    rows: Int[np.ndarray, "row"],
+) -> None:
+    wrong = np.flatnonzero(np.isinf(values))
+    if len(wrong):
+        raise TableError(
+            f"series {name!r}, column {column!r} is infinite at {times[wrong[0]]} (row {rows[wrong[0]]}); "
+            f"a missing value is NaN"
+        )
+    wrong = np.flatnonzero(values < 0) if kind == "log1p" else wrong
+    if len(wrong):
+        raise TableError(
+            f"series {name!r}, column {column!r} is {values[wrong[0]]:g} at {times[wrong[0]]} (row {rows[wrong[0]]}); "
+            f'scaling="log1p" is for values of at least 0'
+        )
+
+
+def _on_grid(
+    name: Name, times: pd.Index, rows: Int[np.ndarray, "row"], settings: Settings, before: Any
+) -> tuple[pd.Index, Int[np.ndarray, "row"]]:
+    """The grid of a series and the place of each row on it."""
+    column, freq = settings.time_column, settings.freq
+    if before is not None and times[0] <= before:
+        raise TableError(
+            f"series {name!r}, column {column!r}: row {rows[0]} ({times[0]}) is not after the last row known, {before}"
+        )
+    steps = times[1:] > times[:-1]
+    if not steps.all():
+        place = int(np.flatnonzero(~steps)[0])
+        problem = "has two rows of the same time" if times[place] == times[place + 1] else "is not sorted by time"
+        raise TableError(
+            f"series {name!r} {problem}, column {column!r}: row {rows[place]} ({times[place]}) "
+            f"is followed by row {rows[place + 1]} ({times[place + 1]})"
+        )
+    grid = times_between(times[0] if before is None else before, times[-1], freq)
+    places = grid.get_indexer(times)
+    if (places < 0).any():
+        place = int(np.flatnonzero(places < 0)[0])
+        raise TableError(
+            f"series {name!r}, column {column!r}: row {rows[place]} ({times[place]}) is not on the grid of "
+            f"freq={freq!r} that begins at {grid[0] if len(grid) else times[0]}"
+        )
+    return (grid, places) if before is None else (grid[1:], places - 1)
+
+
+def _check_known(series: Series, columns: tuple[str, ...]) -> None:
+    missing = np.argwhere(np.isnan(series.known))
+    if len(missing):
+        row, column = missing[0]
+        raise TableError(
+            f"series {series.name!r} has no value of the known input {columns[column]!r} at {series.times[row]}: "
+            f"inputs that are known ahead must be known at every time"
+        )

@@ -1,0 +1,177 @@
+"""What comes out: tables, the forecast object, backtests."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from forecaster_tables import SHORT, TINY, head, make, series, walks
+
+from smc_transformer import metrics
+from smc_transformer.empirical import Samples
+from smc_transformer.forecaster import Forecaster
+
+
+@pytest.fixture(scope="module")
+def two_targets():
+    table = walks(60, 50).assign(z=lambda df: df["y"] ** 2, w=lambda df: -df["y"])
+    return make(targets=["y", "z"], past_inputs=["w"]).fit(table, progress=False)
+
+
+def test_columns_of_predictions(two_targets):
+    found = two_targets.predict(level=[80, 99.5], quantiles=[0.1])
+    per_target = ["", "-lo-80", "-hi-80", "-lo-99.5", "-hi-99.5", "-q-10"]
+    assert found.columns.tolist() == [
+        "unique_id",
+        "ds",
+        *("y" + end for end in per_target),
+        *("z" + e for e in per_target),
+    ]
+    assert found["unique_id"].tolist() == ["a"] * 4 + ["b"] * 4
+    assert found["ds"].tolist() == [60, 61, 62, 63, 50, 51, 52, 53]
+    for name in ("y", "z"):
+        ends = [found[f"{name}-{end}"] for end in ("lo-99.5", "lo-80", "hi-80", "hi-99.5")]
+        assert all((low <= high).all() for low, high in itertools.pairwise(ends))
+    np.testing.assert_allclose(found["y-q-10"], found["y-lo-80"])
+    assert len(two_targets.predict(h=9)) == 18
+
+
+def test_the_forecast_object_agrees_with_its_paths(two_targets):
+    forecast = two_targets.forecast(n_paths=300)
+    assert forecast.paths.shape == (2, 300, 4, 2)
+    np.testing.assert_allclose(forecast.mean["z"], forecast.paths.mean(axis=1)[..., 1].reshape(-1))
+    found = forecast.quantile([0.25, 0.5])
+    np.testing.assert_allclose(found["y-q-25"], np.quantile(forecast.paths[..., 0], 0.25, axis=1).reshape(-1))
+    interval = forecast.interval(90)
+    np.testing.assert_allclose(interval["z-hi-90"], np.quantile(forecast.paths[..., 1], 0.95, axis=1).reshape(-1))
+    samples = forecast.sample()
+    assert samples.columns.tolist() == ["unique_id", "sample_id", "ds", "y", "z"]
+    one = samples[(samples["unique_id"] == "b") & (samples["sample_id"] == 17)]
+    np.testing.assert_array_equal(one["ds"], [50, 51, 52, 53])
+    np.testing.assert_array_equal(one[["y", "z"]], forecast.paths[1, 17])
+    assert len(forecast.sample(5)) == 2 * 5 * 4
+    pd.testing.assert_frame_equal(two_targets.simulate(n_paths=300), samples)
+
+
+def test_probabilities_and_densities(two_targets):
+    forecast = two_targets.forecast(n_paths=400)
+    values = forecast.mean
+    values.loc[3, "z"] = np.nan
+    probabilities = forecast.cdf(values)
+    below = (forecast.paths <= values[["y", "z"]].to_numpy().reshape(2, 1, 4, 2)).mean(axis=1).reshape(8, 2)
+    below[3, 1] = np.nan
+    np.testing.assert_allclose(probabilities[["y", "z"]], below, atol=0.005)
+    # The density of y alone integrates to one, in the user's units.
+    row = values.groupby("unique_id").head(1)
+    grid = np.linspace(-80, 100, 401)
+    densities = [np.exp(forecast.log_prob(row.assign(y=y, z=np.nan))["log_density"].to_numpy()) for y in grid]
+    np.testing.assert_allclose(np.trapezoid(np.array(densities), grid, axis=0), 1.0, atol=0.02)
+
+
+def test_variance_parts_add_up_to_the_variance():
+    table = walks(60, 60)
+    forecast = make(config={**TINY, "observation": "gaussian"}).fit(table, progress=False).forecast(n_paths=4000)
+    parts = forecast.variance_parts()
+    variance = forecast.paths.var(axis=1).reshape(-1)
+    # The relative error of a variance from n draws is about sqrt(2 / n), here 0.022.
+    np.testing.assert_allclose(parts["y-between"] + parts["y-within"], variance, rtol=0.11)
+    assert (parts["y-between"] > 0).all()
+
+
+def test_timestamps_come_out_as_they_went_in():
+    times = pd.date_range("2024-03-30", periods=60, freq="h", tz="Europe/Berlin")  # over a change of clocks
+    table = walks(60).assign(ds=times)
+    forecaster = make(freq="h", calendar=["hour", "weekday"]).fit(table, progress=False)
+    found = forecaster.predict(level=80)
+    assert found["ds"].tolist() == pd.date_range(times[-1], periods=5, freq="h")[1:].tolist()
+    assert forecaster.model.config.n_inputs == 5
+
+
+def test_a_plot_shows_the_numbers(two_targets):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    forecast = two_targets.forecast(n_paths=50)
+    ax = forecast.plot(series="b", target="z", history=walks(50, 50).assign(z=1.0))
+    median = next(line for line in ax.lines if line.get_label() == "median")
+    np.testing.assert_allclose(median.get_ydata(), forecast.quantile(0.5)["z-q-50"][4:])
+    assert forecast.plot(ax) is ax
+    with pytest.raises(ValueError, match=r"has no series 'c'; it has \['a', 'b'\]"):
+        forecast.plot(series="c")
+    with pytest.raises(ValueError, match="has no target 'x'"):
+        forecast.plot(target="x")
+    matplotlib.pyplot.close("all")
+
+
+def test_backtests_forecast_what_came_from_what_was_known():
+    table = walks(70, 64)
+    table.loc[66, "y"] = np.nan
+    backtest = make().backtest(table, n_windows=3, step_size=2, level=[95], n_paths=200, progress=False)
+    found = backtest.forecasts
+    assert len(found) == 2 * 3 * 4
+    assert found.groupby("unique_id")["cutoff"].unique().map(list).to_dict() == {"a": [61, 63, 65], "b": [55, 57, 59]}
+    assert (found["ds"] - found["cutoff"]).tolist() == [1, 2, 3, 4] * 6
+    truth = found.merge(table, on=["unique_id", "ds"], suffixes=("", "-true"))
+    pd.testing.assert_series_equal(truth["y"], truth["y-true"], check_names=False)
+    inside = (found["y-lo-95"] <= found["y"]) & (found["y"] <= found["y-hi-95"])
+    seen = found["y"].notna()
+    row = backtest.metrics.iloc[0]
+    assert row["target"] == "y"
+    np.testing.assert_allclose(row["picp"], inside[seen].mean())
+    np.testing.assert_allclose(row["mpiw"], (found["y-hi-95"] - found["y-lo-95"])[seen].mean())
+    np.testing.assert_allclose(row["mse"], ((found["y-mean"] - found["y"]) ** 2)[seen].mean())
+    np.testing.assert_allclose(row["crps"], found["y-crps"][seen].mean())
+    assert row["winkler"] >= row["mpiw"]
+
+
+def test_backtests_never_look_ahead():
+    table = walks(64, 64)
+    spoiled = table.copy()
+    spoiled.loc[table["ds"] >= 60, "y"] = 1e6
+    one, other = (make().backtest(df, n_windows=1, n_paths=50, progress=False).forecasts for df in (table, spoiled))
+    columns = ["y-mean", "y-lo-95", "y-hi-95"]
+    pd.testing.assert_frame_equal(one[columns], other[columns])
+    # One that has seen those rows does not use what it has learned from them.
+    fitted = make().fit(spoiled, progress=False)
+    again = fitted.backtest(spoiled, n_windows=1, n_paths=50, progress=False).forecasts
+    pd.testing.assert_frame_equal(one[columns], again[columns])
+
+
+def test_backtests_with_a_fitted_forecaster_and_with_refits():
+    table = walks(72, 72)
+    forecaster = make().fit(head(table, 60), progress=False)
+    trained = []
+    fit = Forecaster.fit
+
+    def counted(self, df, *args, **settings):
+        trained.append(df.groupby("unique_id").size().tolist())
+        return fit(self, df, *args, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Forecaster, "fit", counted)
+        forecaster.backtest(table, n_windows=3, n_paths=50, progress=False)
+        assert trained == []  # fitted before the first cutoff: used as it is
+        forecaster.backtest(table, n_windows=2, refit=True, n_paths=50, progress=False)
+        assert trained == [[64, 64], [68, 68]]
+        trained.clear()
+        make().backtest(table, n_windows=2, refit=True, rolling=40, n_paths=50, progress=False)
+        assert trained == [[40, 40], [40, 40]]
+
+
+def test_energy_score_and_crps_are_the_librarys():
+    table = walks(64)
+    forecaster = make().fit(head(table, 60), progress=False)
+    found = forecaster.backtest(table, n_paths=100, progress=False)
+    forecast = forecaster.forecast(head(table, 60), n_paths=100)
+    paths, truth = torch.from_numpy(forecast.paths), torch.tensor(table["y"].to_numpy()[None, 60:, None])
+    np.testing.assert_allclose(found.metrics["energy_score"], metrics.energy_score(paths, truth).item())
+    np.testing.assert_allclose(found.metrics["crps"], Samples(paths).crps(truth).mean().item())
+
+
+def test_whole_number_laws():
+    random = np.random.default_rng(0)
+    table = series("a", random.poisson(4, 80))
+    forecaster = make(scaling="none", config={**TINY, "observation": "negative_binomial"}, training=SHORT)
+    forecast = forecaster.fit(table, progress=False).forecast(n_paths=100)
+    assert (forecast.paths == forecast.paths.round()).all()
+    assert forecaster.score(table)["log_density"].max() <= 0  # probabilities, not densities
