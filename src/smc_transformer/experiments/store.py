@@ -69,7 +69,7 @@ class Store:
 
     def assemble(self) -> list[dict[str, Any]]:
         """Write results.json from the finished cells, and return its rows."""
-        rows = self.rows()
+        rows = rounded(self.rows())
         # A row on a line: short enough to commit, and a difference shows which cells changed.
         write_whole(self.results, "[\n" + ",\n".join(_dumped(row) for row in rows) + "\n]\n")
         return rows
@@ -87,6 +87,15 @@ def write_whole(path: Path, text: str) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def rounded(value: Any) -> Any:
+    """Numbers with six digits: more would only be noise, and results.json twice as long."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _dumped(content: Any, indent: int | None = None) -> str:
