@@ -1,0 +1,29 @@
+"""Values and tables as JSON can hold them."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: times as ISO text, what is not a finite number as None."""
+    if isinstance(value, dict):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if hasattr(value, "isoformat"):
+        text = value.isoformat()
+        return None if text == "NaT" else text
+    return plain(value.item()) if hasattr(value, "item") else str(value)  # item: of a number of numpy
+
+
+def records(table: "pd.DataFrame") -> list[dict[str, Any]]:
+    """The rows of a table."""
+    rows: list[dict[str, Any]] = plain(table.to_dict("records"))
+    return rows

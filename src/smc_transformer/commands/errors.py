@@ -1,0 +1,37 @@
+"""How a command says that it cannot go on: one line on standard error, and an exit code for scripts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class CommandError(Exception):
+    """The work failed: exit code 1."""
+
+
+class UsageError(Exception):
+    """The command was asked for something that makes no sense: exit code 2."""
+
+
+@contextmanager
+def failing(*files: Path | str | None) -> Iterator[None]:
+    """Turn errors about data, models and missing packages into one that names the files they came from."""
+    try:
+        yield
+    except (ValueError, ImportError) as error:
+        where = ", ".join(str(file) for file in files if file is not None)
+        raise CommandError(f"{where}: {one_line(error)}" if where else one_line(error)) from error
+
+
+@contextmanager
+def wrong_usage() -> Iterator[None]:
+    """Turn errors about settings, which come from options, into wrong usage."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise UsageError(one_line(error)) from error
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, without line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__

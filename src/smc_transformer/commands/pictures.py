@@ -1,0 +1,79 @@
+"""Pictures of forecasts and of surprises: a panel for each series and target."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from smc_transformer.commands.writing import remark
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from smc_transformer.forecaster import Forecast
+    from smc_transformer.forecaster.settings import Settings
+
+MOST_PANELS = 12
+"""Panels of a picture: more cannot be read."""
+
+
+def fan_charts(forecast: "Forecast", history: Any, names: Sequence[Any], levels: "Sequence[int | float]") -> "Figure":
+    """Forecasts after the end of their histories.
+
+    Args:
+        forecast: the forecast.
+        history: a table of what came before, or None.
+        names: the series to draw.
+        levels: percentages of the bands.
+    """
+    if history is not None:
+        history = history.groupby(forecast.id_column, sort=False).tail(5 * forecast.horizon)
+    wanted = [(name, target) for name in names for target in forecast.targets]
+    figure, panels = _panels(wanted)
+    for axes, (name, target) in panels:
+        forecast.plot(axes, series=name, target=target, history=history, level=levels)
+        axes.tick_params(axis="x", labelrotation=20)
+    return figure
+
+
+def surprise_charts(
+    surprise: "pd.DataFrame", settings: "Settings", names: Sequence[Any], level: int | float
+) -> "Figure":
+    """Observed values, those outside the intervals of a level marked.
+
+    Args:
+        surprise: the answer of `Forecaster.score` or `update`.
+        settings: of the forecaster.
+        names: the series to draw.
+        level: percentage.
+    """
+    from smc_transformer.plots import INK, RED
+
+    wanted = [(name, target) for name in names for target in settings.targets]
+    figure, panels = _panels(wanted)
+    for axes, (name, target) in panels:
+        rows = surprise[(surprise[settings.id_column] == name) & (surprise["target"] == target)]
+        found = rows[rows[f"outside-{level:g}"]]
+        axes.plot(rows[settings.time_column], rows["value"], color=INK, linewidth=0.8, label="observed")
+        label = f"outside {level:g} % ({len(found)})"
+        axes.plot(found[settings.time_column], found["value"], "o", color=RED, markersize=5, label=label)
+        axes.set_title(f"{name}: {target}", loc="left")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize="small")
+        axes.tick_params(axis="x", labelrotation=20)
+    return figure
+
+
+def _panels(wanted: list[tuple[Any, str]]) -> "tuple[Figure, list[tuple[Axes, tuple[Any, str]]]]":
+    """A figure with axes for as many as can be read."""
+    from matplotlib.figure import Figure
+
+    shown = wanted[:MOST_PANELS]
+    if len(wanted) > len(shown):
+        remark(f"the picture shows {len(shown)} of {len(wanted)} panels: choose by --series")
+    n_columns = 1 if len(shown) < 4 else 2
+    n_rows = -(-len(shown) // n_columns)
+    figure = Figure(figsize=(8 * n_columns, 3.2 * n_rows), layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False).flatten().tolist()
+    for empty in axes[len(shown) :]:
+        empty.set_axis_off()
+    return figure, list(zip(axes, shown, strict=False))

@@ -1,0 +1,65 @@
+"""`smct predict`: forecasts with intervals, as a table and as a picture."""
+
+import argparse
+from pathlib import Path
+
+from smc_transformer.commands.options import Commands, probability
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    from smc_transformer.commands.model_options import add_forecast, add_levels, add_model, add_rows
+    from smc_transformer.commands.reading import add_reading_options
+
+    parser = commands.add_parser(
+        "predict",
+        help="forecast, with intervals, as a table and as a picture",
+        description=(
+            "Forecasts every series from where the model stands after its last row; from whole histories in --data; or "
+            "from where the rows of --new lead it. Columns are y (the mean), y-lo-80, y-hi-80, ..."
+        ),
+        epilog="example: smct predict model --data data.csv --level 80 95 --out forecast.csv --plot forecast.png",
+    )
+    add_model(parser)
+    add_rows(parser, "histories to forecast from, which the picture shows too", required=False)
+    add_forecast(parser)
+    add_levels(parser, (80, 95), "central intervals")
+    parser.add_argument(
+        "--quantile", type=probability, nargs="+", default=[], metavar="P", help="further columns y-q-10 for 0.1"
+    )
+    parser.add_argument("--out", type=Path, help="file for the table: CSV or Parquet (default: CSV on standard output)")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="file for the picture: png, svg or pdf")
+    parser.add_argument("--series", nargs="+", metavar="NAME", help="series in the picture (default: the first dozen)")
+    add_reading_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from smc_transformer.as_json import records
+    from smc_transformer.commands.errors import failing
+    from smc_transformer.commands.model_options import follow_rows
+    from smc_transformer.commands.pictures import fan_charts
+    from smc_transformer.commands.reading import check_series, load_model, read_for_model
+    from smc_transformer.commands.writing import check_plots, put_picture, put_table, say_json
+
+    if options.plot is not None:
+        check_plots()
+    forecaster = load_model(options.model)
+    history = read_for_model(options.data, forecaster, options)
+    future = read_for_model(options.future, forecaster, options)
+    new, _ = follow_rows(forecaster, options)
+    with failing(options.data or options.new or options.model, options.future):
+        forecast = forecaster.forecast(
+            history, options.horizon, future=future, n_paths=options.paths, seed=options.seed
+        )
+        table = forecast.table(options.level, options.quantile)
+    shown = check_series(options.series, list(forecast.names))
+    put_table(table, options.out, quiet=options.json)
+    if options.plot is not None:
+        figure = fan_charts(forecast, new if history is None else history, shown, options.level)
+        # Without --out the table is on standard output: nothing may come between.
+        put_picture(figure, options.plot, quiet=options.json or options.out is None)
+    if options.json:
+        say_json({"horizon": forecast.horizon, "series": len(forecast.names), "forecast": records(table)})
+    return 0

@@ -1,0 +1,193 @@
+"""What a line of JSON says: an observation of a known series, or an error that tells what is wrong with it."""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from smc_transformer.forecaster import Forecaster
+    from smc_transformer.forecaster.table import Name, Series
+
+FUTURE = "future"
+"""Key of the inputs that are known ahead, at the times ahead: {"future": {"price": [1.0, 1.2]}}."""
+LARGEST = 1e15
+"""Of a value in the model's units: the squares of larger ones leave its numbers."""
+
+
+class RowError(ValueError):
+    """A line that cannot be taken, and why."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One observation.
+
+    Attributes:
+        name: the series.
+        time: when.
+        cells: names and values of all columns, as JSON holds them.
+        future: values of the inputs that are known ahead, by column; None if the line has none.
+    """
+
+    name: "Name"
+    time: Any
+    cells: dict[str, Any]
+    future: dict[str, list[float]] | None
+
+    def table(self, forecaster: "Forecaster") -> "pd.DataFrame":
+        """As `Forecaster.update` takes it."""
+        import pandas as pd
+
+        settings = forecaster.settings
+        columns = {name: [self.cells[name]] for name in (*settings.modelled, *settings.future_inputs)}
+        frame = pd.DataFrame(columns, dtype=float)
+        frame[settings.id_column], frame[settings.time_column] = [self.name], pd.Index([self.time])
+        return frame
+
+
+def parse_row(line: bytes, forecaster: "Forecaster", horizon: int, most_steps: int) -> Row:
+    """The observation in a line.
+
+    Args:
+        line: JSON, such as {"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}; null is missing. Other keys are
+            left alone.
+        forecaster: knows the columns and the series.
+        horizon: steps ahead for which inputs must be known, if the line has any.
+        most_steps: how far a series may jump ahead of its last row.
+    """
+    try:
+        cells = json.loads(line)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RowError(f"not a line of JSON: {' '.join(str(error).split())}") from None
+    if not isinstance(cells, dict):
+        raise RowError(f"expected an object such as {{...}}, got {type(cells).__name__}")
+    settings = forecaster.settings
+    name = _name(cells, forecaster)
+    time = _time(cells, forecaster, name, most_steps)
+    for column in (*settings.modelled, *settings.future_inputs):
+        cells[column] = _number(cells, column)
+    _check_size(cells, forecaster, name)
+    kept = (settings.time_column, *settings.modelled, *settings.future_inputs)
+    future = _future(cells, settings.future_inputs, horizon)
+    return Row(name, time, {settings.id_column: name, **{column: cells[column] for column in kept}}, future)
+
+
+def future_series(row: Row, forecaster: "Forecaster", horizon: int) -> "Series":
+    """The times ahead, with what is known of them."""
+    import numpy as np
+
+    from smc_transformer.forecaster.frequency import times_after
+    from smc_transformer.forecaster.table import Series
+
+    times = times_after(row.time, horizon, forecaster.settings.freq)
+    known = [(row.future or {})[column][:horizon] for column in forecaster.settings.future_inputs]
+    return Series(row.name, times, np.empty((horizon, 0)), np.array(known, float).reshape(-1, horizon).T)
+
+
+def _name(cells: dict[str, Any], forecaster: "Forecaster") -> "Name":
+    column, known = forecaster.settings.id_column, forecaster.fitted.standings
+    if column not in cells:
+        if len(known) == 1:
+            return next(iter(known))
+        raise RowError(f"there is no {column!r}: whose observation is it?")
+    name = cells[column]
+    if isinstance(name, bool) or not isinstance(name, (str, int)):
+        raise RowError(f"{column!r} must be text or a whole number, got {json.dumps(name)}")
+    # Tables of text have names of text: 7 and "7" are the same to whoever sends lines.
+    for candidate in (name, str(name), int(name) if str(name).isdecimal() else name):
+        if candidate in known:
+            return candidate
+    raise RowError(f"unknown series {name!r}")
+
+
+def _time(cells: dict[str, Any], forecaster: "Forecaster", name: "Name", most_steps: int) -> Any:
+    from smc_transformer.forecaster.frequency import times_after, times_between
+
+    settings, last = forecaster.settings, forecaster.fitted.standings[name].last_time
+    column = settings.time_column
+    if column not in cells:
+        raise RowError(f"series {name!r}: there is no time {column!r}")
+    time = _timestamp(cells[column], column, last) if isinstance(settings.freq, str) else _whole(cells[column], column)
+    if time <= last:
+        raise RowError(f"series {name!r}: time {cells[column]} is not after the last one, {last}")
+    # By the length of one step first: a far time would make a long grid.
+    one = times_after(last, 1, settings.freq)[0] - last
+    if (time - last) / one > 2 * most_steps or len(times_between(last, time, settings.freq)) - 1 > most_steps:
+        raise RowError(f"series {name!r}: time {cells[column]} is more than {most_steps} steps after the last, {last}")
+    return time
+
+
+def _timestamp(value: Any, column: str, last: "pd.Timestamp") -> "pd.Timestamp":
+    import pandas as pd
+
+    if not isinstance(value, str):
+        raise RowError(f"{column!r} must be a time as text (ISO 8601), got {json.dumps(value)}")
+    try:
+        time = pd.to_datetime(value, format="ISO8601")
+    except (ValueError, TypeError):
+        time = pd.NaT
+    if time is pd.NaT:
+        raise RowError(f"{column!r} must be a time as text (ISO 8601), got {json.dumps(value)}")
+    if (time.tz is None) != (last.tz is None):
+        raise RowError(f"{column!r} must {'not ' if last.tz is None else ''}have a time zone, got {json.dumps(value)}")
+    return time.as_unit(last.unit) if last.tz is None else time.tz_convert(last.tz).as_unit(last.unit)
+
+
+def _whole(value: Any, column: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**62:
+        raise RowError(f"{column!r} must be a whole number, got {json.dumps(value)}")
+    return value
+
+
+def _number(cells: dict[str, Any], column: str) -> float | None:
+    if column not in cells:
+        raise RowError(f"there is no {column!r}; a missing value is null")
+    return _finite(cells[column], column)
+
+
+def _finite(value: Any, column: str) -> float | None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise RowError(f"{column!r} must be a number or null, got {json.dumps(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if math.isinf(number):
+        raise RowError(f"{column!r} must be a finite number or null, got {value}")
+    return number
+
+
+def _check_size(cells: dict[str, Any], forecaster: "Forecaster", name: "Name") -> None:
+    import numpy as np
+
+    columns = forecaster.settings.modelled
+    values = np.array([[math.nan if cells[column] is None else cells[column] for column in columns]], float)
+    scaled = forecaster.fitted.standings[name].scaler.transform(values)[0]
+    for column, value in zip(columns, scaled, strict=True):
+        if abs(value) > LARGEST:
+            raise RowError(f"series {name!r}: {column!r} is {cells[column]:g}, beyond all that the model can hold")
+
+
+def _future(cells: dict[str, Any], columns: tuple[str, ...], horizon: int) -> dict[str, list[float]] | None:
+    if not columns:
+        return {}
+    future = cells.get(FUTURE)
+    if future is None:
+        return None
+    if not isinstance(future, dict):
+        raise RowError(f"{FUTURE!r} must be an object with a list for each of {list(columns)}")
+    found = {}
+    for column in columns:
+        values = future.get(column)
+        if not isinstance(values, list) or len(values) < horizon:
+            raise RowError(f"{FUTURE!r} must hold {horizon} values of {column!r}, got {json.dumps(values)}")
+        numbers = [_finite(value, column) for value in values]
+        if None in numbers:
+            raise RowError(f"{FUTURE!r}: inputs that are known ahead must be known, {column!r} has a null")
+        found[column] = [number for number in numbers if number is not None]
+    return found

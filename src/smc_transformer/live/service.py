@@ -1,0 +1,142 @@
+"""Takes lines, gives answers; what has been answered survives a kill."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smc_transformer.as_json import plain, records
+from smc_transformer.live.journal import Journal
+from smc_transformer.live.rows import Row, RowError, future_series, parse_row
+
+if TYPE_CHECKING:
+    from smc_transformer.forecaster import Forecaster
+
+UNBOUNDED = 2**62
+"""Steps: rows of the journal have been looked at before."""
+
+
+def recover(folder: Path, journal: Journal | None = None) -> "Forecaster":
+    """The forecaster saved in a folder, after all that a stream has taken, even if that was killed."""
+    from smc_transformer.forecaster import Forecaster
+
+    forecaster = Forecaster.load(folder)
+    for cells in (journal or Journal(folder)).rows:
+        try:
+            row = parse_row(json.dumps(cells).encode(), forecaster, 0, UNBOUNDED)
+        except RowError:
+            continue  # not after the last row: the state was saved with it
+        forecaster.update(row.table(forecaster))
+    return forecaster
+
+
+class Service:
+    """Follows series line by line.
+
+    Args:
+        folder: a saved forecaster, whose state goes on from line to line.
+        horizon: steps ahead of the forecasts in answers.
+        levels: percentages of their intervals, and of the flags of surprises.
+        n_paths: sampled futures behind forecasts.
+        save_every: lines between two saves of the state; those since the last one are in the journal.
+        most_steps: how far a series may jump ahead of its last row.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        horizon: int = 1,
+        levels: Sequence[int | float] = (80, 95),
+        n_paths: int = 1000,
+        save_every: int = 500,
+        most_steps: int = 1000,
+    ) -> None:
+        self.folder, self.horizon, self.levels, self.n_paths = folder, horizon, list(levels), n_paths
+        self.save_every, self.most_steps = save_every, most_steps
+        self.journal = Journal(folder)
+        self.forecaster = recover(folder, self.journal)
+        self.journal.open()
+        self.n_errors = 0
+
+    @property
+    def n_taken(self) -> int:
+        """Lines taken in the life of the stream."""
+        return self.journal.n_lines
+
+    @property
+    def last_answer(self) -> dict[str, Any] | None:
+        """The answer to the last line taken, which somebody who was killed may not have given."""
+        return self.journal.last_answer
+
+    def answers(self, lines: Iterable[bytes], *, skip: int = 0) -> Iterator[dict[str, Any]]:
+        """The answer to each line, given when what it says is safe. Blank lines are counted, but not answered.
+
+        Args:
+            lines: JSON lines.
+            skip: how many of them were taken before.
+        """
+        start = self.n_taken - skip
+        for number, line in enumerate(lines, start=1):
+            if number <= skip or not line.strip():
+                continue
+            yield self.take(line, start + number)
+        self.save()
+
+    def take(self, line: bytes, number: int) -> dict[str, Any]:
+        """Take one line."""
+        cells = None
+        try:
+            row = parse_row(line, self.forecaster, self.horizon, self.most_steps)
+            surprise = self._update(row)
+        except RowError as error:
+            self.n_errors += 1
+            answer: dict[str, Any] = {"line": number, "error": str(error)}
+        else:
+            cells = row.cells
+            answer = self._answer(number, row, surprise)
+        self.journal.append(number, cells, answer)
+        if self.journal.n_entries >= self.save_every:
+            self.save()
+        return answer
+
+    def save(self) -> None:
+        """Save the state."""
+        if self.journal.rows:
+            self.forecaster.save(self.folder)
+        if self.journal.n_entries:
+            self.journal.begin_anew()
+
+    def close(self) -> None:
+        """Stop; what was taken is safe."""
+        self.journal.close()
+
+    def _update(self, row: Row) -> list[dict[str, Any]]:
+        from smc_transformer.forecaster import TableError
+
+        settings = self.forecaster.settings
+        try:
+            table = self.forecaster.update(row.table(self.forecaster), self.levels)
+        except TableError as error:
+            raise RowError(" ".join(str(error).split())) from None
+        return records(table.drop(columns=[settings.id_column, settings.time_column]))
+
+    def _answer(self, number: int, row: Row, surprise: list[dict[str, Any]]) -> dict[str, Any]:
+        settings = self.forecaster.settings
+        return {
+            "line": number,
+            settings.id_column: row.name,
+            settings.time_column: plain(row.time),
+            "surprise": surprise,
+            "forecast": self._forecast(row),
+        }
+
+    def _forecast(self, row: Row) -> list[dict[str, Any]] | None:
+        """The next steps, or None where inputs that should be known ahead are not."""
+        if row.future is None:
+            return None
+        fitted, settings = self.forecaster.fitted, self.forecaster.settings
+        ahead = {row.name: future_series(row, self.forecaster, self.horizon)}
+        standings = {row.name: fitted.standings[row.name]}
+        forecast = fitted.forecast(standings, ahead, self.n_paths, fitted.generator.clone_state())
+        return records(forecast.table(self.levels).drop(columns=[settings.id_column]))
