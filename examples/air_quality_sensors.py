@@ -41,7 +41,7 @@ forecaster.fit(past)
 
 # Ten forecasts of half a day each, from cutoffs after the end of the training.
 backtest = forecaster.backtest(table, n_windows=days, step_size=12, level=[80, 95], n_paths=300)
-print(backtest.metrics.round(2).to_string(index=False))
+print(backtest.metrics.to_string(index=False, float_format="%.2f"))
 print("picp is the share of values inside the 95 % intervals: it should be about 0.95")
 
 forecast = forecaster.forecast()

@@ -103,7 +103,10 @@ def test_trained_figures_are_kept_and_drawn_again_without_training(tmp_path, mon
     results = results_of([row(0)])
     for _ in range(2):
         pictures = figures.write_figures(results, tmp_path, tmp_path, console, train=True)
-        assert {picture.path.name for picture in pictures if picture.path} == {"predictive.png", "unique_particles.png"}
+        assert {picture.path.name for picture in pictures if picture.path} == {
+            "predictive.png",
+            "unique_particles_covid.png",
+        }
     assert len(trainings) == 2
 
 

@@ -65,7 +65,7 @@ def _pictures(results: Results, results_dir: Path, out: Path, console: "Console"
         results_dir / COUNTS_FILE,
         (lambda: train_and_count(console)) if train else None,
         unique_figure,
-        out / "unique_particles.png",
+        out / "unique_particles_covid.png",
         console,
     )
     yield _drawn(
