@@ -52,6 +52,7 @@ OTHER_THAN_THE_DEFAULTS = {
     "n_classes": None,
     "observation_covariance": "isotropic",
     "predict_change": True,
+    "input_changes": True,
     "position_encoding": "learned",
     "max_positions": 8,
     "resampling": "multinomial",

@@ -1,6 +1,7 @@
 """The experiments with stand-ins for the methods, in this process and in others."""
 
 import os
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -36,9 +37,19 @@ class Command:
             "STAND_IN_SECONDS": str(seconds),
         }
         command = [sys.executable, stand_ins.__file__, "experiment", *arguments, "--out", str(self.out)]
-        return subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+        # A shell's background jobs ignore Ctrl-C, and so would what they start: these tests need it.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return subprocess.Popen(
+                command,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def run(self, *arguments: str, **options: float) -> tuple[int, str, str]:
         process = self.start(*arguments, **options)

@@ -233,7 +233,7 @@ class RescaledMixture(Samples):
 
 def _typical_changes(train: Float[Tensor, "window time feature"]) -> Float[Tensor, "feature"]:
     """The deviation of the one-step changes of each column (1 for a column that never changes)."""
-    return typical_size(train.diff(dim=1).flatten(0, 1))
+    return typical_size(train.diff(dim=1), train)
 
 
 def _mostly_complete(train: Float[Tensor, "window time feature"]) -> Float[Tensor, "some time feature"]:

@@ -7,10 +7,13 @@ from torch import Tensor
 from smc_transformer.nn.encoders.base import CausalEncoder, State
 
 
-def typical_size(rows: Float[Tensor, "row feature"]) -> Float[Tensor, "feature"]:
-    """The deviation of each column, 1 where there is none beyond rounding; NaN is missing."""
+def typical_size(
+    values: Float[Tensor, "sequence time feature"], levels: Float[Tensor, "sequence _ feature"]
+) -> Float[Tensor, "feature"]:
+    """The deviation of each column, 1 where there is none beyond the rounding of the levels; NaN is missing."""
+    rows = values.flatten(0, 1)
     spread = (rows - rows.nanmean(dim=0)).square().nanmean(dim=0).sqrt()
-    rounding = 10 * torch.finfo(rows.dtype).eps * rows.abs().nan_to_num(0.0).amax(dim=0)
+    rounding = 10 * torch.finfo(rows.dtype).eps * levels.abs().nan_to_num(0.0).flatten(0, 1).amax(dim=0)
     return torch.where(spread > rounding, spread, 1.0)
 
 
@@ -38,8 +41,7 @@ class ChangesEncoder(CausalEncoder):
     def set_scales_(self, x: Float[Tensor, "sequence time feature"]) -> None:
         """Take typical levels and changes from training sequences; NaN is missing."""
         for scale, values in ((self.level_scale, x), (self.change_scale, x.diff(dim=1))):
-            rows = values.flatten(0, 1)
-            scale.copy_(typical_size(rows))
+            scale.copy_(typical_size(values, x))
 
     def start(self, x: Float[Tensor, "row ..."]) -> State:
         previous = x.reshape(len(x), -1, len(self.level_scale))[:, 0]
