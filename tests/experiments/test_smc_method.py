@@ -10,17 +10,19 @@ import torch
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.datasets import SYNTHETIC, Windows
 from smc_transformer.experiments import smc_method as smc_method_module
-from smc_transformer.experiments.smc_method import RescaledMixture, SMCMethod, SMCSettings, Stage
+from smc_transformer.experiments.smc_method import RescaledMixture, SMCMethod, SMCSettings
 from smc_transformer.experiments.smc_settings import ABLATIONS, BEST, smc_settings
 from smc_transformer.laws import GaussianMixture
-from smc_transformer.learning import ForecastScore, Likelihood, Trainer
+from smc_transformer.learning import ForecastScore, Likelihood, SquaredError, Stage, Trainer
 
 HISTORY, HORIZON = 3, 3
-STAGE = Stage(4, validations=2, batch_size=16, n_paths=3)
+STAGE = Stage(4, validations=2, batch_size=16)
 SMALL = SMCSettings(
     model={**BEST.model, "d_model": 4, "d_ff": 4, "n_particles": 3},
+    squared_error=STAGE,
     likelihood=STAGE,
     forecast=STAGE,
+    forecast_paths=3,
     widen_to=0.95,
     units_of_change=True,
     particles=6,
@@ -71,7 +73,7 @@ def test_a_method_is_trained_in_stages_and_answers_what_is_asked(without_shape_c
     method = SMCMethod(SMALL)
     facts = method.fit(data, seed=0)
     json.dumps(facts, allow_nan=False)
-    assert len(facts["likelihood"]) == len(facts["forecast"]) == 2
+    assert len(facts["squared_error"]) == len(facts["likelihood"]) == len(facts["forecast"]) == 2
     assert facts["widening"].keys() == {"unistep", "multistep"}
     assert all(0.5 < factor <= 4.0 for factor in facts["widening"].values())
     assert 0 < facts["between_particles"] < 1
@@ -103,10 +105,11 @@ def test_same_seed_same_method_and_another_seed_another():
 
 def test_the_stages_are_trained_as_the_settings_say(trainers):
     data = windows()
-    forecast = Stage(6, validations=3, batch_size=8, learning_rate=0.01, averaging=None, n_paths=5, patience=2)
-    method = SMCMethod(replace(SMALL, forecast=forecast))
+    forecast = Stage(6, validations=3, batch_size=8, learning_rate=0.01, averaging=None, patience=2)
+    method = SMCMethod(replace(SMALL, forecast=forecast, forecast_paths=5))
     method.fit(data, seed=4)
-    (first, _), (second, _) = trainers
+    (start, _), (first, _), (second, _) = trainers
+    assert start.goal == SquaredError(second.goal.weights)
     assert isinstance(first.goal, Likelihood)
     assert isinstance(second.goal, ForecastScore)
     assert (first.epochs, first.steps_per_epoch, first.batch_size, first.averaging) == (2, 2, 16, 0.99)
@@ -121,13 +124,14 @@ def test_a_stage_takes_as_many_steps_as_it_says():
     """Up to those that do not fill an epoch; never more, as its schedule ends there."""
     model = SMCTransformer(SMCTransformerConfig(d_model=2))
     for steps, validations in ((4, 2), (12, 12), (400, 12), (3, 12)):
-        trainer = Stage(steps, validations=validations).trainer(model, Likelihood(), 0, progress=False)
+        trainer = Stage(steps, validations=validations).trainer(model, Likelihood(), 0)
         assert steps - validations < trainer.epochs * trainer.steps_per_epoch <= steps
 
 
 def test_stages_and_widening_can_be_left_out(trainers):
-    facts = SMCMethod(replace(SMALL, forecast=None, widen_to=None)).fit(windows(), seed=0)
+    facts = SMCMethod(replace(SMALL, squared_error=None, forecast=None, widen_to=None)).fit(windows(), seed=0)
     assert len(trainers) == 1
+    assert "squared_error" not in facts
     assert "forecast" not in facts
     assert "widening" not in facts
 
@@ -155,7 +159,7 @@ def test_units_do_not_matter_to_a_method_that_has_its_own():
     data = windows()
     factor = torch.tensor([1 / 1024, 16.0, 1.0])  # powers of two, so that there is no rounding
     other = replace(data, **{part: getattr(data, part) * factor for part in ("train", "validation", "test")})
-    plain = replace(SMALL, forecast=None)  # the weights of the forecast score know the units
+    plain = replace(SMALL, squared_error=None, forecast=None)  # the weights of these scores know the units
     one, two = SMCMethod(plain), SMCMethod(plain)
     one.fit(data, seed=0)
     two.fit(other, seed=0)
@@ -194,7 +198,7 @@ def test_windows_with_gaps_are_left_out_if_they_are_few(n_with_gaps, n_left):
 def test_validation_windows_are_not_too_many(monkeypatch, trainers):
     monkeypatch.setattr(smc_method_module, "VALIDATION_WINDOWS", 5)
     SMCMethod(replace(SMALL, widen_to=None)).fit(windows(), seed=0)
-    assert [len(validation) for _, (_, validation) in trainers] == [5, 5]
+    assert [len(validation) for _, (_, validation) in trainers] == [5, 5, 5]
 
 
 def mixture():

@@ -1,31 +1,29 @@
-"""The SMC Transformer as a method of the experiments: trained in two stages, widened, and scored like the others.
+"""The SMC Transformer as a method of the experiments: trained in stages, widened, and scored like the others.
 
-1. The likelihood: filter, smoothing lines, Fisher's identity, EM (the whole training of the paper's configuration).
-2. The score of free-running forecasts, from where the likelihood has ended.
-3. A factor on the noise for each task, so that validation intervals cover what they should.
+1. The squared error of the transformer without its noise, which is quick.
+2. The likelihood: filter, smoothing lines, Fisher's identity, EM (the whole training of the paper's configuration).
+3. The score of free-running forecasts, from where the likelihood has ended.
+4. A factor on the noise for each task, so that validation intervals cover what they should.
 
 Inside, values are in units of a typical one-step change, if the settings say so: the net then predicts numbers of the
 order of one, whatever the data set. Nothing here looks at test windows.
 """
 
 import copy
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from smc_transformer.baselines.base import Method, Predictive
 from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.empirical import Samples
 from smc_transformer.evaluation import evenly_spaced
 from smc_transformer.filtering import particle_filter
-from smc_transformer.learning import ForecastScore, Goal, Likelihood, Trainer, power_step_size, warmup_cosine
-from smc_transformer.learning.calibration import widen_to_cover
-from smc_transformer.learning.schedule import Schedule, warmup_inverse_sqrt
-from smc_transformer.metrics import covered
+from smc_transformer.learning import ForecastScore, Goal, Likelihood, SquaredError, Stage, train_in_stages
+from smc_transformer.learning.calibration import forecast_coverage, one_step_coverage, widen_to_cover
 from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.encoders.changes import ChangesEncoder, typical_size
 from smc_transformer.predictive import Mixture
@@ -38,70 +36,8 @@ VALIDATION_WINDOWS = 250
 """Validation windows, evenly spaced, by which epochs are chosen and noise is widened."""
 VALIDATION_PATHS = 32
 """Paths of each of them."""
-WIDENING_DRAWS = 150
-"""Draws by which the width of intervals is judged."""
 FEW_MISSING = 0.1
 """Up to this share of training windows with missing values are left out: the others train several times faster."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One training.
-
-    Attributes:
-        steps: batches in all.
-        validations: how often the validation loss is taken, evenly over the steps.
-        batch_size: sequences in a batch.
-        learning_rate: its peak (of the Vaswani schedule: a factor on it).
-        schedule: "cosine" (with a warm-up of `warmup` of the steps) or "vaswani" (the paper).
-        warmup: share of the steps in which the learning rate rises.
-        weight_decay: of AdamW; 0 is Adam.
-        averaging: share of the old in a running average of the weights; None: none.
-        em_offset: offset of the EM steps, (p + offset)^-0.6.
-        n_paths: forecast paths of each sequence, where forecasts are scored.
-        patience: stop after so many validations without a better one; None: never.
-    """
-
-    steps: int
-    validations: int = 12
-    batch_size: int = 64
-    learning_rate: float = 3e-3
-    schedule: str = "cosine"
-    warmup: float = 0.1
-    weight_decay: float = 0.0
-    averaging: float | None = 0.99
-    em_offset: int = 0
-    n_paths: int = 16
-    patience: int | None = None
-
-    def trainer(self, model: SMCTransformer, goal: Goal, seed: int, *, progress: bool) -> Trainer:
-        """The trainer of this stage."""
-        return Trainer(
-            model,
-            goal=goal,
-            epochs=min(self.steps, self.validations),
-            steps_per_epoch=max(1, self.steps // self.validations),
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            optimiser=self._optimiser,
-            schedule=self._schedule(model.config.d_model),
-            em_step_size=power_step_size(offset=self.em_offset),
-            averaging=self.averaging,
-            patience=self.patience,
-            seed=seed,
-            progress=progress,
-        )
-
-    def _optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=self.weight_decay, fused=True)
-
-    def _schedule(self, d_model: int) -> Schedule:
-        n_warmup = max(1, round(self.warmup * self.steps))
-        return (
-            warmup_inverse_sqrt(d_model, n_warmup)
-            if self.schedule == "vaswani"
-            else warmup_cosine(self.steps, n_warmup)
-        )
 
 
 @dataclass(frozen=True)
@@ -110,8 +46,10 @@ class SMCSettings:
 
     Attributes:
         model: settings of `SMCTransformerConfig`, without the numbers of inputs and targets.
-        likelihood: the first stage.
-        forecast: the second; None: the likelihood is all.
+        squared_error: the first stage; None: the likelihood is the first.
+        likelihood: the second.
+        forecast: the third; None: the likelihood is the last.
+        forecast_paths: paths of each sequence in the third stage.
         widen_to: share of validation observations that 95 % intervals should cover; None: as they are.
         widening_blocks: consecutive blocks of validation windows whose median coverage counts, so that one storm does
             not set the width of all intervals.
@@ -120,8 +58,10 @@ class SMCSettings:
     """
 
     model: dict[str, Any] = field(default_factory=dict)
-    likelihood: Stage = Stage(1000)
+    squared_error: Stage | None = None
+    likelihood: Stage = field(default_factory=lambda: Stage(1000))
     forecast: Stage | None = None
+    forecast_paths: int = 8
     widen_to: float | None = None
     widening_blocks: int = 5
     units_of_change: bool = False
@@ -147,38 +87,45 @@ class SMCMethod(Method):
         self.model = SMCTransformer(config, generator=seed)
         if isinstance(self.model.encoder, ChangesEncoder):
             self.model.encoder.set_scales_(train)
-        facts: dict[str, Any] = {"training_windows": len(train)}
-        stages: list[tuple[str, Stage | None, Goal]] = [
-            ("likelihood", chosen.likelihood, Likelihood()),
-            ("forecast", chosen.forecast, self._forecast_goal(data)),
-        ]
-        for name, stage, goal in stages:
-            if stage is not None:
-                history = stage.trainer(self.model, goal, seed, progress=progress).fit(train, validation)
-                facts[name] = [report.validation_loss for report in history]
+        reports = train_in_stages(self.model, self._stages(data), train, validation, seed=seed, progress=progress)
+        facts: dict[str, Any] = {
+            "training_windows": len(train),
+            **{name: [report.validation_loss for report in history] for name, history in reports.items()},
+        }
         self.one_step_model = copy.deepcopy(self.model)
         if chosen.widen_to is not None:
-            blocks = chosen.widening_blocks
+            n_scored, n_blocks = data.n_targets, chosen.widening_blocks
             facts["widening"] = {
                 "unistep": widen_to_cover(
                     self.one_step_model,
-                    lambda model: _one_step_coverage(model, validation, data, blocks),
+                    lambda model: one_step_coverage(model, validation, n_scored, n_blocks=n_blocks),
                     chosen.widen_to,
                     6,
                 ),
                 "multistep": widen_to_cover(
-                    self.model, lambda model: _path_coverage(model, validation, data, blocks), chosen.widen_to, 6
+                    self.model,
+                    lambda model: forecast_coverage(model, validation, data.history, n_scored, n_blocks=n_blocks),
+                    chosen.widen_to,
+                    6,
                 ),
             }
         facts["between_particles"] = _between_particles(self.one_step_model, validation[:100], data.n_targets, seed)
         facts["parameters"] = sum(parameter.numel() for parameter in self.model.parameters())
         return facts
 
-    def _forecast_goal(self, data: "Windows") -> ForecastScore:
-        """Paths of the horizon, each scored target in the units of the data."""
-        n_paths = 16 if self.chosen.forecast is None else self.chosen.forecast.n_paths
-        weights = tuple(self.units[: data.n_targets].tolist())
-        return ForecastScore(data.history, weights, n_paths=n_paths, validation_paths=VALIDATION_PATHS)
+    def _stages(self, data: "Windows") -> dict[str, tuple[Stage, Goal]]:
+        """The stages and their goals; each target is scored in the units of the data."""
+        chosen = self.chosen
+        units = tuple(self.units[: data.n_targets].tolist())
+        stages: dict[str, tuple[Stage | None, Goal]] = {
+            "squared_error": (chosen.squared_error, SquaredError(units)),
+            "likelihood": (chosen.likelihood, Likelihood()),
+            "forecast": (
+                chosen.forecast,
+                ForecastScore(data.history, units, n_paths=chosen.forecast_paths, validation_paths=VALIDATION_PATHS),
+            ),
+        }
+        return {name: (stage, goal) for name, (stage, goal) in stages.items() if stage is not None}
 
     def one_step(
         self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | int | None = None
@@ -240,39 +187,6 @@ def _mostly_complete(train: Float[Tensor, "window time feature"]) -> Float[Tenso
     """The windows without missing values, if these are nearly all."""
     complete = ~train.isnan().any(dim=-1).any(dim=-1)
     return train[complete] if (~complete).double().mean() <= FEW_MISSING else train
-
-
-@torch.no_grad()
-def _one_step_coverage(
-    model: SMCTransformer, x: Float[Tensor, "window time feature"], data: "Windows", n_blocks: int
-) -> float:
-    """Coverage of 95 % intervals one step ahead."""
-    draws = particle_filter(model, x, 32, as_generator(0)).predictive.sample(WIDENING_DRAWS, 0)
-    return _share_covered(draws, x[:, 1:], data.n_targets, n_blocks)
-
-
-@torch.no_grad()
-def _path_coverage(
-    model: SMCTransformer, x: Float[Tensor, "window time feature"], data: "Windows", n_blocks: int
-) -> float:
-    """Coverage of 95 % intervals of forecasts."""
-    split = data.history + 1
-    known = x[:, split:, data.n_modelled :] if data.n_modelled < data.n_inputs else None
-    paths = model.forecast(x[:, :split], data.horizon, WIDENING_DRAWS, known, 0, n_particles=32)
-    return _share_covered(paths, x[:, split:], data.n_targets, n_blocks)
-
-
-def _share_covered(
-    draws: Float[Tensor, "window draw time target"],
-    x: Float[Tensor, "window time feature"],
-    n_scored: int,
-    n_blocks: int,
-) -> float:
-    """The median over blocks of consecutive windows of the share that is covered."""
-    observed = x[..., :n_scored]
-    inside = covered(Samples(draws[..., :n_scored]).interval(0.95), observed)
-    shares = inside.double().masked_fill(observed.isnan(), float("nan"))
-    return float(torch.stack([block.nanmean() for block in shares.tensor_split(n_blocks)]).nanmedian())
 
 
 @torch.no_grad()

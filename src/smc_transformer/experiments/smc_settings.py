@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from smc_transformer.datasets import DATASETS, SYNTHETIC
-from smc_transformer.experiments.smc_method import SMCMethod, SMCSettings, Stage
+from smc_transformer.experiments.smc_method import SMCMethod, SMCSettings
+from smc_transformer.learning import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,12 +34,11 @@ BEST_MODEL: dict[str, Any] = {
     "n_particles": 10,
 }
 
-FORECAST = Stage(1200, validations=20, batch_size=32, learning_rate=1.5e-3, warmup=0.05, n_paths=8, patience=6)
-
 BEST = SMCSettings(
     model=BEST_MODEL,
+    squared_error=Stage(3000, validations=30, batch_size=64, learning_rate=3e-3, patience=5),
     likelihood=Stage(400, validations=16, batch_size=64, learning_rate=3e-3, patience=4),
-    forecast=FORECAST,
+    forecast=Stage(1200, validations=20, batch_size=32, learning_rate=1.5e-3, warmup=0.05, patience=6),
     widen_to=0.955,
     units_of_change=True,
 )
@@ -51,6 +51,7 @@ def _with_model(**changed: Any) -> "Callable[[SMCSettings], SMCSettings]":
 
 ABLATIONS: dict[str, "Callable[[SMCSettings], SMCSettings]"] = {
     "best-without_latent_noise": _with_model(initial_latent_variance=0.0),
+    "best-without_squared_error": lambda settings: replace(settings, squared_error=None),
     "best-without_forecast_training": lambda settings: replace(settings, forecast=None),
     "best-without_widening": lambda settings: replace(settings, widen_to=None),
     "best-without_units_of_change": lambda settings: replace(settings, units_of_change=False),
@@ -78,7 +79,7 @@ def smc_settings(config: str, dataset: str, profile: str) -> SMCSettings:
     if config == "paper":
         return _paper(dataset, profile, n_training_windows=_TRAINING_WINDOWS[dataset])
     longer = _length(_TRAINING_WINDOWS[dataset]) * (1.0 if profile == "quick" else 3.0)
-    best = replace(BEST, likelihood=_lengthened(BEST.likelihood, longer), forecast=_lengthened(FORECAST, longer))
+    best = _lengthened(BEST, longer)
     return best if config == "best" else ABLATIONS[config](best)
 
 
@@ -87,8 +88,18 @@ def _length(n_training_windows: int) -> float:
     return 1.0 if n_training_windows < 20_000 else 2.0
 
 
-def _lengthened(stage: Stage, factor: float) -> Stage:
-    return replace(stage, steps=round(factor * stage.steps))
+def _lengthened(settings: SMCSettings, factor: float) -> SMCSettings:
+    """All stages longer by a factor."""
+
+    def longer(stage: Stage) -> Stage:
+        return replace(stage, steps=round(factor * stage.steps))
+
+    return replace(
+        settings,
+        squared_error=settings.squared_error and longer(settings.squared_error),
+        likelihood=longer(settings.likelihood),
+        forecast=settings.forecast and longer(settings.forecast),
+    )
 
 
 _TRAINING_WINDOWS = {"covid": 622, "air_quality": 6158, "weather": 48976, "energy": 13802, "stock": 2074}

@@ -19,14 +19,17 @@ class TrainingSettings:
     """How the model of a forecaster is trained; the defaults fit 100 series of 500 rows in under two minutes.
 
     Attributes:
-        likelihood_steps: batches of the first stage, which makes the likelihood large.
-        forecast_steps: batches of the second stage, which makes the CRPS of free-running forecasts small; 0 skips it.
+        squared_error_steps: batches of the first stage, which makes the squared error of the transformer without its
+            noise small; 0 skips it.
+        likelihood_steps: batches of the second stage, which makes the likelihood large.
+        forecast_steps: batches of the third stage, which makes the CRPS of free-running forecasts small; 0 skips it.
         batch_size: windows in a batch.
-        learning_rate: its peak in the first stage; the second has half of it.
+        learning_rate: its peak in the first two stages; the third has half of it.
         validations: how often each stage looks at the validation windows.
         max_windows: training windows at most; more are thinned out evenly.
     """
 
+    squared_error_steps: int = 600
     likelihood_steps: int = 300
     forecast_steps: int = 300
     batch_size: int = 32
@@ -37,7 +40,8 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         for name in ("likelihood_steps", "batch_size", "validations", "max_windows"):
             check_count(getattr(self, name), name)
-        check_count(self.forecast_steps, "forecast_steps", at_least=0)
+        for name in ("squared_error_steps", "forecast_steps"):
+            check_count(getattr(self, name), name, at_least=0)
         check_number(self.learning_rate, "learning_rate", positive=True)
 
 

@@ -5,6 +5,8 @@ from smc_transformer.learning.evaluation import negative_log_likelihood
 from smc_transformer.learning.goals import ForecastScore, Goal, Likelihood
 from smc_transformer.learning.schedule import constant, warmup_cosine, warmup_inverse_sqrt
 from smc_transformer.learning.score import OBJECTIVES, pathwise_objective, score_objective
+from smc_transformer.learning.squared_error import SquaredError
+from smc_transformer.learning.stages import Stage, train_in_stages
 from smc_transformer.learning.step import TrainingStep, training_step
 from smc_transformer.learning.trainer import EpochReport, Trainer, fit
 
@@ -14,6 +16,8 @@ __all__ = [
     "ForecastScore",
     "Goal",
     "Likelihood",
+    "SquaredError",
+    "Stage",
     "Statistics",
     "Trainer",
     "TrainingStep",
@@ -25,6 +29,7 @@ __all__ = [
     "pathwise_objective",
     "power_step_size",
     "score_objective",
+    "train_in_stages",
     "training_step",
     "warmup_cosine",
     "warmup_inverse_sqrt",
