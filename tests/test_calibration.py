@@ -8,7 +8,13 @@ from helpers import make_model
 from torch.special import ndtr, ndtri
 
 from smc_transformer.learning import fit
-from smc_transformer.learning.calibration import NARROWEST, WIDEST, widen_to_cover
+from smc_transformer.learning.calibration import (
+    NARROWEST,
+    WIDEST,
+    forecast_coverage,
+    one_step_coverage,
+    widen_to_cover,
+)
 from smc_transformer.metrics import covered
 
 PRECISION = (WIDEST / NARROWEST) ** (1 / 2**8)
@@ -129,3 +135,42 @@ def test_a_trained_model_can_be_widened():
 def test_impossible_levels_are_rejected(level):
     with pytest.raises(ValueError, match="level must be"):
         widen_to_cover(constant_model(1.0), exact_coverage(1.0), level)
+
+
+# --- coverage of a model's own intervals ---------------------------------------------------------------------------
+
+
+def white_noise(n_sequences, n_steps, deviations=(1.0,)):
+    """Sequences of independent values, each column with its deviation."""
+    shape = (n_sequences, n_steps + 1, len(deviations))
+    noise = torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    return noise * torch.tensor(deviations, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("true_deviation", [1.0, 1.5])
+def test_coverage_one_step_ahead_and_of_forecasts_is_that_of_the_closed_form(true_deviation):
+    """A constant Gaussian: every interval is the same, whatever the past."""
+    model, x = constant_model(1.0), white_noise(300, 6, (true_deviation,))
+    expected = exact_coverage(true_deviation)(model)
+    # Observations scatter, and so do interval ends from 200 draws: at the 2.5 % quantile by about 0.15 deviations,
+    # which moves the coverage of one interval by about 0.016 and is averaged over all of them.
+    error = ((expected * (1 - expected) + 0.016**2) / (300 * 3)) ** 0.5
+    assert one_step_coverage(model, x, 1) == pytest.approx(expected, abs=4 * error + 0.01)
+    assert forecast_coverage(model, x, 3, 1) == pytest.approx(expected, abs=4 * error + 0.01)
+
+
+def test_missing_values_are_neither_inside_nor_outside():
+    model, x = constant_model(1.0), white_noise(200, 6)
+    full = one_step_coverage(model, x, 1)
+    x[:, 2] = math.nan
+    x[:100, 5] = math.nan
+    assert one_step_coverage(model, x, 1) == pytest.approx(full, abs=0.03)
+    assert forecast_coverage(model, x, 3, 1) > 0.85
+
+
+def test_the_median_of_blocks_is_not_moved_by_one_storm():
+    model, x = constant_model(1.0), white_noise(200, 6)
+    calm = one_step_coverage(model, x, 1, n_blocks=5)
+    x[40:80] *= 10
+    assert one_step_coverage(model, x, 1, n_blocks=5) == pytest.approx(calm, abs=0.02)
+    assert one_step_coverage(model, x, 1) < calm - 0.1

@@ -90,7 +90,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     """Options that choose cells. Names are checked when the command runs: the registries import torch."""
 
     def several(option: str, text: str) -> None:
-        parser.add_argument(option, nargs="+", default=argparse.SUPPRESS, metavar="NAME", help=text)
+        parser.add_argument(option, nargs="+", action="extend", default=argparse.SUPPRESS, metavar="NAME", help=text)
 
     several("--dataset", "some of the data sets")
     several("--model", "some of the models: baselines by name, smc_transformer")

@@ -105,8 +105,8 @@ def select_cells(group: str, profile: Profile, choice: Choice | None = None) -> 
     if not cells:
         raise ChoiceError(
             "no cell fits this choice of data sets, models, configurations and splits (the baselines have the "
-            f"configuration 'paper', {' and '.join(WITHOUT_SETTINGS_OF_THE_PAPER)} 'default'; "
-            "ablations are chronological only)"
+            f"configuration 'paper', {', '.join(WITHOUT_SETTINGS_OF_THE_PAPER)} 'default'; {BAYES_OPTIMAL} is known on "
+            "synthetic data only; ablations are chronological only)"
         )
     return cells
 

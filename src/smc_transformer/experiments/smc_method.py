@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from smc_transformer.datasets import Windows
 
 VALIDATION_WINDOWS = 250
-"""Validation windows, evenly spaced, by which epochs are chosen and noise is widened."""
+"""Validation windows, evenly spaced, by which epochs are chosen."""
+WIDENING_WINDOWS = 500
+"""Validation windows, evenly spaced, by which noise is widened: a share near 95 % needs more of them than a mean."""
 VALIDATION_PATHS = 32
 """Paths of each of them."""
 FEW_MISSING = 0.1
@@ -54,7 +56,7 @@ class SMCSettings:
         widening_blocks: consecutive blocks of validation windows whose median coverage counts, so that one storm does
             not set the width of all intervals.
         units_of_change: whether values are divided by the deviation of their one-step changes.
-        particles: particles that filter histories and test windows.
+        particles: particles that filter histories; whole test windows get twice as many.
     """
 
     model: dict[str, Any] = field(default_factory=dict)
@@ -82,7 +84,8 @@ class SMCMethod(Method):
         self.n_modelled = data.n_modelled
         self.units = _typical_changes(data.train) if chosen.units_of_change else data.train.new_ones(data.n_inputs)
         train = _mostly_complete(data.train) / self.units
-        validation = data.validation[evenly_spaced(len(data.validation), VALIDATION_WINDOWS)] / self.units
+        held_out = data.validation / self.units
+        validation = held_out[evenly_spaced(len(held_out), VALIDATION_WINDOWS)]
         config = SMCTransformerConfig(n_inputs=data.n_inputs, n_targets=data.n_modelled, **chosen.model)
         self.model = SMCTransformer(config, generator=seed)
         if isinstance(self.model.encoder, ChangesEncoder):
@@ -95,16 +98,17 @@ class SMCMethod(Method):
         self.one_step_model = copy.deepcopy(self.model)
         if chosen.widen_to is not None:
             n_scored, n_blocks = data.n_targets, chosen.widening_blocks
+            judges = held_out[evenly_spaced(len(held_out), WIDENING_WINDOWS)]
             facts["widening"] = {
                 "unistep": widen_to_cover(
                     self.one_step_model,
-                    lambda model: one_step_coverage(model, validation, n_scored, n_blocks=n_blocks),
+                    lambda model: one_step_coverage(model, judges, n_scored, n_blocks=n_blocks),
                     chosen.widen_to,
                     6,
                 ),
                 "multistep": widen_to_cover(
                     self.model,
-                    lambda model: forecast_coverage(model, validation, data.history, n_scored, n_blocks=n_blocks),
+                    lambda model: forecast_coverage(model, judges, data.history, n_scored, n_blocks=n_blocks),
                     chosen.widen_to,
                     6,
                 ),

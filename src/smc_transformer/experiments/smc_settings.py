@@ -140,5 +140,5 @@ def _synthetic(kind: str, n_particles: int, dataset: str, profile: str) -> SMCSe
             em_offset=200 if bimodal else 0,
             averaging=None if bimodal else 0.99,
         ),
-        particles=256,
+        particles=128,  # and twice as many for the likelihood: PROTOCOL wants 256
     )
