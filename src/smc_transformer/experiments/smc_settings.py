@@ -36,7 +36,7 @@ BEST_MODEL: dict[str, Any] = {
 
 BEST = SMCSettings(
     model=BEST_MODEL,
-    squared_error=Stage(3000, validations=30, batch_size=64, learning_rate=3e-3, patience=5),
+    squared_error=Stage(3000, validations=60, batch_size=64, learning_rate=3e-3, patience=10),
     likelihood=Stage(400, validations=16, batch_size=64, learning_rate=3e-3, patience=4),
     forecast=Stage(1200, validations=20, batch_size=32, learning_rate=1.5e-3, warmup=0.05, patience=6),
     widen_to=0.955,
