@@ -67,7 +67,11 @@ def add(commands: Commands) -> None:
         help="last rows of each series held out to choose weights and widths by: 0, or at least the horizon",
     )
     training = parser.add_argument_group("training")
-    training.add_argument("--steps", type=positive, help="steps of each of the two stages of training (default: 300)")
+    training.add_argument(
+        "--steps",
+        type=positive,
+        help="batches of the likelihood and of the forecasts; the first stage has twice as many (default: 300)",
+    )
     training.add_argument("--seed", type=seed, default=0, help="of weights, training and particles (default: 0)")
     training.add_argument("--particles", type=positive, default=64, help="that follow each series (default: 64)")
     for name, what in (("--training", "training"), ("--config", "model")):

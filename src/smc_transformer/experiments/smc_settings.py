@@ -85,7 +85,7 @@ def smc_settings(config: str, dataset: str, profile: str) -> SMCSettings:
 
 def _length(n_training_windows: int) -> float:
     """How long to train: where there are many data, it takes longer to have seen them."""
-    return 1.0 if n_training_windows < 20_000 else 2.0
+    return 1.0 if n_training_windows < 10_000 else 2.0
 
 
 def _lengthened(settings: SMCSettings, factor: float) -> SMCSettings:

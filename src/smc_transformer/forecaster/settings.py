@@ -20,7 +20,7 @@ class TrainingSettings:
 
     Attributes:
         squared_error_steps: batches of the first stage, which makes the squared error of the transformer without its
-            noise small; 0 skips it.
+            noise small; 0 skips it, None is twice as many as those of the likelihood.
         likelihood_steps: batches of the second stage, which makes the likelihood large.
         forecast_steps: batches of the third stage, which makes the CRPS of free-running forecasts small; 0 skips it.
         batch_size: windows in a batch.
@@ -29,7 +29,7 @@ class TrainingSettings:
         max_windows: training windows at most; more are thinned out evenly.
     """
 
-    squared_error_steps: int = 600
+    squared_error_steps: int | None = None
     likelihood_steps: int = 300
     forecast_steps: int = 300
     batch_size: int = 32
@@ -40,8 +40,9 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         for name in ("likelihood_steps", "batch_size", "validations", "max_windows"):
             check_count(getattr(self, name), name)
-        for name in ("squared_error_steps", "forecast_steps"):
-            check_count(getattr(self, name), name, at_least=0)
+        check_count(self.forecast_steps, "forecast_steps", at_least=0)
+        if self.squared_error_steps is not None:
+            check_count(self.squared_error_steps, "squared_error_steps", at_least=0)
         check_number(self.learning_rate, "learning_rate", positive=True)
 
 

@@ -89,12 +89,13 @@ def train(
 
 def _stages(settings: Settings, units: tuple[float, ...]) -> dict[str, tuple[Stage, Goal]]:
     chosen = settings.training_settings()
+    first_steps = 2 * chosen.likelihood_steps if chosen.squared_error_steps is None else chosen.squared_error_steps
 
     def stage(steps: int, learning_rate: float) -> Stage:
         return Stage(steps, validations=chosen.validations, batch_size=chosen.batch_size, learning_rate=learning_rate)
 
     stages: dict[str, tuple[Stage, Goal]] = {
-        "squared_error": (stage(chosen.squared_error_steps, chosen.learning_rate), SquaredError(units)),
+        "squared_error": (stage(first_steps, chosen.learning_rate), SquaredError(units)),
         "likelihood": (stage(chosen.likelihood_steps, chosen.learning_rate), Likelihood()),
         "forecast": (
             stage(chosen.forecast_steps, chosen.learning_rate / 2),
