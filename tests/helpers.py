@@ -68,3 +68,15 @@ def tiny_model(**settings):
 
 
 TINY_SEQUENCE = torch.tensor([0.5, -0.8, 1.3, 0.4], dtype=torch.float64).unsqueeze(-1)
+
+
+def weights(model):
+    """A copy of everything that a model holds."""
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def assert_same(one, other):
+    """The same names, and the same numbers to the bit."""
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import make_model, sequences
+from helpers import assert_same, make_model, sequences, weights
 
 from smc_transformer.learning import fit
 from smc_transformer.learning import trainer as trainer_module
@@ -16,16 +16,6 @@ SETTINGS = {"epochs": 3, "batch_size": 6, "validation_particles": 8, "seed": 3, 
 
 def small_model(**settings):
     return make_model(d_model=4, d_ff=4, n_particles=5, **settings)
-
-
-def weights(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name in one:
-        assert torch.equal(one[name], other[name]), name
 
 
 def naive_average(start, snapshots, keep):

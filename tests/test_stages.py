@@ -43,7 +43,15 @@ def test_another_order_is_another_training():
 
 def test_a_stage_becomes_a_trainer():
     stage = Stage(
-        40, validations=4, batch_size=7, learning_rate=0.02, warmup=0.5, averaging=0.9, em_offset=10, patience=3
+        40,
+        validations=4,
+        batch_size=7,
+        learning_rate=0.02,
+        warmup=0.5,
+        averaging=0.9,
+        em_offset=10,
+        n_lines=2,
+        patience=3,
     )
     trainer = stage.trainer(model(), Likelihood(), 5)
     assert isinstance(trainer, Trainer)
@@ -52,6 +60,7 @@ def test_a_stage_becomes_a_trainer():
     assert trainer.em_step_size(1) == pytest.approx(11**-0.6)
     assert trainer.schedule(10) == pytest.approx(0.5)
     assert trainer.schedule(40) < 0.05
+    assert trainer.n_lines == 2
     assert not trainer.progress
 
 

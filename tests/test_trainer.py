@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from helpers import make_model, sequences
+from helpers import assert_same, make_model, sequences, weights
 from safetensors.torch import save_file
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
@@ -30,16 +30,6 @@ SETTINGS = {"epochs": 4, "batch_size": 6, "validation_particles": 8, "seed": 3, 
 
 def small_model(**settings):
     return make_model(d_model=4, d_ff=4, n_particles=5, **settings)
-
-
-def weights(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name in one:
-        assert torch.equal(one[name], other[name]), name
 
 
 def spy_on(monkeypatch, module, name):

@@ -128,7 +128,7 @@ def _synthetic(kind: str, n_particles: int, dataset: str, profile: str) -> SMCSe
         return replace(settings, model={**settings.model, "n_particles": n_particles})
     bimodal = dataset == "model3"  # its particles must compete before S_obs explains everything (docs/learning.md)
     # The fewer particles there are, the later they find the two modes: of 40 epochs with 10, one fold in five did not.
-    epochs, batch_size = (40 if n_particles >= 30 else 60, 16) if bimodal else (20, 32)
+    epochs, batch_size = (40 if n_particles >= 30 else 60, 16) if bimodal else (15, 32)
     return SMCSettings(
         model={"n_particles": n_particles, "initial_observation_variance": 0.1 if bimodal else 0.5},
         likelihood=Stage(
@@ -138,6 +138,7 @@ def _synthetic(kind: str, n_particles: int, dataset: str, profile: str) -> SMCSe
             learning_rate=5e-3 if bimodal else 3e-3,
             warmup=0.5 if bimodal else 0.1,
             em_offset=200 if bimodal else 0,
+            n_lines=10 if n_particles > 10 else None,  # hardly more variance than with all 30 (docs/learning.md)
             averaging=None if bimodal else 0.99,
         ),
         particles=128,  # and twice as many for the likelihood: PROTOCOL wants 256
