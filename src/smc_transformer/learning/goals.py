@@ -206,13 +206,18 @@ class ForecastScore(Goal):
         return int(torch.randint(self.history + 1, (), generator=generator)) if shorter else self.history
 
     def _truth(self, model: "SMCTransformer", x: Tensor, horizon: int) -> Float[Tensor, "batch horizon scored"]:
-        n_scored = model.config.n_targets if self.weights is None else len(self.weights)
-        if n_scored > model.config.n_targets:
-            raise ValueError(f"there are {n_scored} weights for {model.config.n_targets} targets")
-        return x[:, -horizon:, :n_scored]
+        return x[:, -horizon:, : count_scored(model, self.weights)]
 
     def _weighted(self, scores: Float[Tensor, "batch horizon scored"]) -> Float[Tensor, "batch horizon scored"]:
         return scores if self.weights is None else scores * scores.new_tensor(self.weights)
+
+
+def count_scored(model: "SMCTransformer", weights: tuple[float, ...] | None) -> int:
+    """How many targets have a part in a score, the first ones: as many as it has weights, without weights all."""
+    n_targets = model.config.n_targets
+    if weights is not None and len(weights) > n_targets:
+        raise ValueError(f"there are {len(weights)} weights for {n_targets} targets")
+    return n_targets if weights is None else len(weights)
 
 
 def fair_crps(

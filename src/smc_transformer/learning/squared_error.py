@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from smc_transformer.filtering import particle_filter
 from smc_transformer.learning.chunks import sequences_at_once
-from smc_transformer.learning.goals import BatchReport, Goal
+from smc_transformer.learning.goals import BatchReport, Goal, count_scored
 from smc_transformer.nn.attention import Noise
 from smc_transformer.replay import line_inputs, replay
 
@@ -89,10 +89,7 @@ class SquaredError(Goal):
     def _observed(
         self, model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"]
     ) -> Float[Tensor, "batch time scored"]:
-        n_scored = model.config.n_targets if self.weights is None else len(self.weights)
-        if n_scored > model.config.n_targets:
-            raise ValueError(f"there are {n_scored} weights for {model.config.n_targets} targets")
-        return x[:, 1:, :n_scored]
+        return x[:, 1:, : count_scored(model, self.weights)]
 
     def _n_terms(self, model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> int:
         return max(1, int((~self._observed(model, x).isnan()).sum()))
