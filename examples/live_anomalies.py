@@ -4,8 +4,8 @@
 
 The model is trained on a quiet week. Then come 300 readings, one by one, a dozen of them wrong: most are within the
 daily range, so that only who knows what comes next can see them. A reading outside the 99.8 % interval predicted before
-it came is an alarm, and is not believed: the model goes on as if it were missing. Of 1000 good readings 2 are expected
-to raise a false alarm.
+it came is an alarm, and is not believed: the model goes on as if it were missing, so that the return to normal is no
+second alarm. Of 1000 good readings 2 are expected to raise a false alarm.
 """
 
 import sys
@@ -41,18 +41,12 @@ forecaster.fit(quiet)
 
 alarms = []
 for number in range(len(live)):
-    reading = live[number : number + 1]
-    forecast = forecaster.forecast(h=1, n_paths=4000)
-    low, high = forecast.interval(LEVEL).iloc[0, 2:]
-    time, value = reading[["ds", "y"]].iloc[0]
-    if not low <= value <= high:
+    surprise = forecaster.update(live[number : number + 1], level=LEVEL, distrust=LEVEL).iloc[0]
+    if surprise["distrusted"]:
         alarms.append(number)
-        density = forecast.log_prob(reading)["log_density"].item()
         truth = "a fault" if number in faults else "FALSE ALARM"
-        expected = f"expected {low:.2f} to {high:.2f}, log density {density:6.1f}"
-        print(f"{time:%d %b %H:%M}  {value:5.2f} bar, {expected}  {truth}")
-        reading = reading.assign(y=np.nan)
-    forecaster.update(reading)
+        where = f"P(lower) = {surprise['pit']:.4f}, log density {surprise['log_density']:6.1f}"
+        print(f"{surprise['ds']:%d %b %H:%M}  {surprise['value']:5.2f} bar, {where}  {truth}")
 
 caught = len(set(alarms) & set(faults.tolist()))
 print(f"{caught} of {len(faults)} faults caught; {len(alarms) - caught} false alarms in {len(live) - len(faults)} rows")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 from command_tables import QUICK, fails, json_lines, run, run_json, waves, write
 
@@ -111,13 +112,18 @@ def test_whole_number_times_and_future_inputs(capsys, tmp_path, monkeypatch):
 {"ds": 42, "y": 1.0, "price": null}
 {"ds": 42, "y": 1.0, "price": 1.0, "future": {"price": [2.0]}}
 {"ds": 42.5, "y": 1.0, "price": 1.0}
+{"ds": 42, "y": 1.0, "price": 1e300}
+{"ds": 42, "y": 1.0, "price": 1.0, "future": {"price": [2.0, 1e300]}}
+{"ds": 42, "y": 1.0, "price": 1.0}
 """
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-    first, second, *wrong = stream(capsys, tmp_path / "m", "--horizon", 2)
+    first, second, *wrong, last = stream(capsys, tmp_path / "m", "--horizon", 2)
     assert [row["ds"] for row in first["forecast"]] == [41, 42]
     assert second["forecast"] is None  # what is known ahead was not given
-    for answer, word in zip(wrong, ("price", "2 values", "whole number"), strict=True):
+    words = ("price", "2 values", "whole number", "column 'price' is 1e+300 at 42, beyond", "1e+300 at 44, beyond")
+    for answer, word in zip(wrong, words, strict=True):
         assert word in answer["error"]
+    assert last["ds"] == 42  # a line with a future that cannot be was not taken at all
 
 
 def test_a_state_of_its_own_leaves_the_model_alone(capsys, model, lines, tmp_path, data):
@@ -209,6 +215,66 @@ def test_other_commands_see_what_a_killed_stream_has_taken(capsys, model, lines)
     assert recover(model).predict(n_paths=20)["y"].tolist() == expected
     found = run_json(capsys, "predict", model, "--paths", 20)["forecast"]
     assert [row["y"] for row in found] == expected
+
+
+@pytest.fixture
+def with_outlier(lines):
+    """The lines, of which the third is far off; it and the fourth are of series b."""
+    text = lines.read_text().splitlines()
+    text[2] = json.dumps({**json.loads(text[2]), "y": 50.0})
+    lines.write_text("\n".join(text) + "\n")
+    return lines
+
+
+def test_an_outlier_is_distrusted_if_that_is_asked_for(capsys, model, with_outlier, tmp_path):
+    shutil.copytree(model, tmp_path / "copy")
+    forecaster = Forecaster.load(model)
+    trusting = stream(capsys, tmp_path / "copy", "--input", with_outlier)
+    found = stream(capsys, model, "--input", with_outlier, "--distrust", 99.9)
+    assert [answer["surprise"][0]["distrusted"] for answer in found[:5]] == [False, False, True, False, False]
+    assert found[2]["surprise"] == [{**trusting[2]["surprise"][0], "distrusted": True}]
+    # Where the outlier was believed, the return to normal is a second alarm.
+    assert [answer["unique_id"] for answer in found[2:4]] == ["b", "b"]
+    assert trusting[3]["surprise"][0]["outside-95"]
+    assert not found[3]["surprise"][0]["outside-95"]
+    for line, answer in zip(with_outlier.read_text().splitlines()[:6], found, strict=False):
+        row = pd.DataFrame([json.loads(line)])
+        surprise = forecaster.update(row.assign(ds=pd.to_datetime(row["ds"])), distrust=99.9)
+        assert answer["surprise"][0]["pit"] == surprise["pit"][0]
+
+
+def test_what_was_distrusted_stays_so_after_a_kill(model, with_outlier, tmp_path):
+    shutil.copytree(model, tmp_path / "copy")
+    text = with_outlier.read_bytes().splitlines(keepends=True)
+    expected = list(Service(tmp_path / "copy", n_paths=20, distrust=99.9).answers(text))
+    killed = Service(model, n_paths=20, distrust=99.9)
+    for number, line in enumerate(text[:5], start=1):
+        killed.take(line, number)
+    killed.close()  # without saving: the lines are in the journal alone
+    state = killed.forecaster.predict(n_paths=20)["y"].tolist()
+    assert recover(model).predict(n_paths=20)["y"].tolist() == state
+    second = Service(model, n_paths=20, distrust=99.9)
+    assert list(second.answers(text, skip=5)) == expected[5:]
+    second.close()
+
+
+def test_another_level_of_distrust_holds_for_new_lines_only_and_is_said(capsys, model, with_outlier, tmp_path):
+    text = with_outlier.read_bytes().splitlines(keepends=True)
+    first = Service(model, n_paths=20, distrust=99.9)
+    for number, line in enumerate(text[:5], start=1):
+        first.take(line, number)
+    first.close()
+    state = first.forecaster.predict(n_paths=20)["y"].tolist()
+    second = Service(model, n_paths=20)
+    assert second.forecaster.predict(n_paths=20)["y"].tolist() == state
+    second.close()
+    # Killed at once: the state holds the lines that were distrusted, the journal says that no others are.
+    assert Journal(model).distrust is None
+    assert recover(model).predict(n_paths=20)["y"].tolist() == state
+    (tmp_path / "rest.jsonl").write_bytes(b"".join(text[5:]))
+    code, _, err = run(capsys, "stream", model, "--input", tmp_path / "rest.jsonl", "--paths", 20, "--distrust", 99)
+    assert code == 0
+    assert "5 lines were taken before, without --distrust; from now on they are taken with --distrust 99" in err
 
 
 def test_damaged_journals_are_refused(capsys, model, lines):

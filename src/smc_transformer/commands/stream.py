@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from smc_transformer.commands.options import Commands, positive
+from smc_transformer.commands.options import Commands, percentage, positive
 
 EXAMPLE = """example:
   echo '{"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}' | smct stream model
@@ -62,6 +62,13 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--most-steps", type=positive, default=1000, help="that a series may jump ahead of its last row (default: 1000)"
     )
+    parser.add_argument(
+        "--distrust",
+        type=percentage,
+        metavar="PERCENT",
+        help="take a value outside its central interval of this level, such as 99.9, for missing, so that an outlier "
+        "does not lead astray; after a horizon (of the fit) of these in a row they are believed (default: believe all)",
+    )
     add_levels(parser, (80, 95), "central intervals")
     parser.set_defaults(run=_run)
 
@@ -84,16 +91,28 @@ def _run(options: argparse.Namespace) -> int:
                 n_paths=options.paths,
                 save_every=options.save_every,
                 most_steps=options.most_steps,
+                distrust=options.distrust,
             )
             before = service.n_taken
             if before:
-                remark(f"{before} lines were taken before")
+                remark(f"{before} lines were taken before{_other_distrust(service, options.distrust)}")
             try:
                 _answer(service, lines, resume=options.resume)
             finally:
                 service.close()
             remark(f"{service.n_taken - before} lines taken, {service.n_errors} with errors")
     return 0
+
+
+def _other_distrust(service: Any, distrust: int | float | None) -> str:
+    """What to say if the lines before were taken in another way than those to come."""
+    if service.distrusted_before == distrust:
+        return ""
+    was, now = (
+        "without --distrust" if level is None else f"with --distrust {level:g}"
+        for level in (service.distrusted_before, distrust)
+    )
+    return f", {was}; from now on they are taken {now}"
 
 
 def _begin(model: Path, state: Path | None) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.filtering import filter_population
+from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.kernels.filter import can_filter
 from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.attention import Noise
@@ -40,10 +41,12 @@ class Judgement(NamedTuple):
     Attributes:
         log_density: of each target alone, in the model's units.
         pit: P(X <= x) of each target: near 0 or 1 is a surprise.
+        runs: how many values in a row, up to this one, were outside what is believed (`Distrust`).
     """
 
     log_density: Float[Tensor, "*row target"]
     pit: Float[Tensor, "*row target"]
+    runs: Int[Tensor, "*row target"]
 
 
 def begin(model: SMCTransformer, first: Float[Tensor, "batch n_inputs"], n_particles: int) -> Population:
@@ -60,38 +63,73 @@ def meet_known(population: Population, known: Float[Tensor, "batch known"]) -> N
 
 
 @torch.no_grad()
-def advance(
+def foresee(
     population: Population,
     known: Float[Tensor, "batch known"],
-    targets: Float[Tensor, "batch n_targets"],
     generator: Generator | None,
     noise: Noise | None = None,
 ) -> Prediction:
-    """One step of the filter, in place.
+    """The first half of a step of the filter, in place: select, move, and predict.
 
     Args:
         population: the particles after the row before.
         known: inputs of this time that were known ahead.
-        targets: what is observed at this time; NaN is missing.
         generator: source of randomness.
         noise: standard noise of the step; None draws it.
 
     Returns:
-        The prediction of the targets, made before they were seen.
+        The prediction of the targets of this time.
     """
     model = population.model
     meet_known(population, known)
     population.select(generator)
     if noise is None:
-        noise = model.attention.draw_noise(len(targets), population.n_particles, 1, generator).at(0)
+        noise = model.attention.draw_noise(len(known), population.n_particles, 1, generator).at(0)
     _, parameters = population.mutate(population.embed(), noise)
-    log_weights = population.log_weights
+    return Prediction(population.log_weights, parameters)
+
+
+@torch.no_grad()
+def see(
+    population: Population,
+    prediction: Prediction,
+    targets: Float[Tensor, "batch n_targets"],
+    generator: Generator | None,
+) -> None:
+    """The second half of a step, in place: weight by what is observed, draw what is missing (NaN)."""
     observed = ~targets.isnan()
     # The known inputs of the next time are not known yet: zeros hold their place.
-    x = torch.cat((targets, torch.zeros_like(known)), dim=-1)
+    n_inputs = population.last.shape[-1]
+    x = torch.cat((targets, targets.new_zeros(len(targets), n_inputs - targets.shape[1])), dim=-1)
     # A row that no particle can explain must not end a stream: they go on as equals.
-    population.absorb(parameters, x, None if observed.all() else observed, "uniform", generator)
-    return Prediction(log_weights, parameters)
+    population.absorb(prediction.parameters, x, None if observed.all() else observed, "uniform", generator)
+
+
+def judged_step(
+    population: Population,
+    known: Float[Tensor, "batch known"],
+    targets: Float[Tensor, "batch n_targets"],
+    runs: Int[Tensor, "batch n_targets"],
+    generator: Generator | None,
+    distrust: Distrust | None = None,
+) -> Judgement:
+    """A step of the filter, in place, that judges what is observed before it is seen.
+
+    Args:
+        population: the particles after the row before.
+        known: inputs of this time that were known ahead.
+        targets: what is observed at this time; NaN is missing.
+        runs: how many of the values before were outside what is believed, in a row.
+        generator: source of randomness.
+        distrust: which values are taken for missing; None: none.
+    """
+    prediction = foresee(population, known, generator)
+    judgement = judge(population.model, prediction, targets, generator)
+    if distrust is not None:
+        judgement = judgement._replace(runs=distrust.runs(runs, judgement.pit))
+        targets = targets.masked_fill(distrust.denies(judgement.runs), float("nan"))
+    see(population, prediction, targets, generator)
+    return judgement
 
 
 @torch.no_grad()
@@ -110,7 +148,13 @@ def judge(
         one = torch.full_like(values, float("nan"))  # the others are integrated out
         one[..., number] = values[..., number]
         alone.append(mixture.log_prob(one)[:, 0])
-    return Judgement(torch.stack(alone, dim=-1).where(~targets.isnan(), float("nan")), pit)
+    density = torch.stack(alone, dim=-1).where(~targets.isnan(), float("nan"))
+    return Judgement(density, pit, no_runs(targets))
+
+
+def no_runs(like: Tensor) -> Int[Tensor, "..."]:
+    """Runs of length 0, of this shape."""
+    return torch.zeros_like(like, dtype=torch.long)
 
 
 def filter_series(
@@ -120,6 +164,7 @@ def filter_series(
     generator: Generator | None,
     *,
     judging: bool = False,
+    distrust: Distrust | None = None,
 ) -> tuple[list[Population], list[Judgement]]:
     """Filter whole series from their first rows.
 
@@ -129,6 +174,7 @@ def filter_series(
         n_particles: particles of each.
         generator: source of randomness.
         judging: whether to judge the rows after the first.
+        distrust: which of the values judged are taken for missing; None: none.
 
     Returns:
         For each series, the particles after its last row, and (if asked for) the judgements of its rows from the second
@@ -144,13 +190,15 @@ def filter_series(
         else:
             unjudged = rows.new_full((len(rows) - 1, n_targets), float("nan"))
             population = _filter_whole(model, rows, n_particles, generator)
-            found[number] = (population, Judgement(unjudged, unjudged))
+            found[number] = (population, Judgement(unjudged, unjudged, no_runs(unjudged)))
     for has_gaps in (False, True):  # apart, as one gap costs its whole batch an encoder state for each particle
         # Longest first, so that the series that still go on are the first ones.
         order = sorted((i for i in rest if gappy[i] is has_gaps), key=lambda i: -len(panel[i]))
         for start in range(0, len(order), SERIES_AT_ONCE):
             chosen = order[start : start + SERIES_AT_ONCE]
-            together = _filter_together(model, [panel[i] for i in chosen], n_particles, generator, judging=judging)
+            together = _filter_together(
+                model, [panel[i] for i in chosen], n_particles, generator, judging=judging, distrust=distrust
+            )
             found.update(zip(chosen, together, strict=True))
     return [found[i][0] for i in range(len(panel))], [found[i][1] for i in range(len(panel))]
 
@@ -194,13 +242,15 @@ def _filter_together(
     generator: Generator | None,
     *,
     judging: bool,
+    distrust: Distrust | None,
 ) -> list[tuple[Population, Judgement]]:
     """Filter series, the longest first, side by side from their first rows."""
     n_targets = model.config.n_targets
     lengths = [len(rows) for rows in panel]
     x = torch.nn.utils.rnn.pad_sequence(panel, batch_first=True)
     unjudged = x.new_full((len(panel), lengths[0] - 1, n_targets), float("nan"))
-    judgements = Judgement(unjudged, unjudged.clone())
+    judgements = Judgement(unjudged, unjudged.clone(), no_runs(unjudged))
+    runs = no_runs(x[:, 0, :n_targets])
     population = begin(model, x[:, 0], n_particles)
     ends: dict[int, Population] = {}
     for n_seen in range(1, lengths[0] + 1):
@@ -209,10 +259,14 @@ def _filter_together(
             population = part_of(population, slice(0, n_going))
         if n_seen > 1:
             targets = x[:n_going, n_seen - 1, :n_targets]
-            prediction = advance(population, x[:n_going, n_seen - 2, n_targets:], targets, generator)
+            known = x[:n_going, n_seen - 2, n_targets:]
             if judging:
-                for whole, part in zip(judgements, judge(model, prediction, targets, generator), strict=True):
+                judgement = judged_step(population, known, targets, runs[:n_going], generator, distrust)
+                runs = judgement.runs
+                for whole, part in zip(judgements, judgement, strict=True):
                     whole[:n_going, n_seen - 2] = part
+            else:
+                see(population, foresee(population, known, generator), targets, generator)
         for number in range(n_going):
             if lengths[number] == n_seen:
                 ends[number] = join([part_of(population, slice(number, number + 1))])

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from torch import Generator
+from jaxtyping import Float
+from torch import Generator, Tensor
 
-from smc_transformer.forecaster.filtering import Judgement, advance, filter_series, join, judge, part_of, standing
+from smc_transformer.forecaster.distrust import Distrust
+from smc_transformer.forecaster.filtering import Judgement, filter_series, join, judged_step, part_of, standing
 from smc_transformer.forecaster.forecast import Forecast, mixture_of_paths
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.paths import draw_futures
@@ -28,11 +30,28 @@ class Standing(NamedTuple):
         population: its particles after its last row.
         last_time: the time of that row.
         scaler: its scaling.
+        runs: of each modelled column, how many of its last values were outside what is believed (`Distrust`).
     """
 
     population: Population
     last_time: Any
     scaler: Scaler
+    runs: tuple[int, ...]
+
+
+class Ready(NamedTuple):
+    """Rows of a series, checked and scaled: all that may be wrong with them has been looked for.
+
+    Attributes:
+        series: the rows.
+        scaler: their scaling.
+        rows: as the filter takes them (`Panel.rows`) if the series begins with them; if it goes on, the modelled values
+            and the known inputs of the same time.
+    """
+
+    series: Series
+    scaler: Scaler
+    rows: Float[Tensor, "row n_inputs"]
 
 
 class Judged(NamedTuple):
@@ -67,45 +86,84 @@ class Fitted:
         self, given: Sequence[Series], generator: Generator | None, *, judging: bool = False
     ) -> tuple[dict[Name, Standing], list[Judged]]:
         """Filter series from their first complete rows; where they stand then, and how surprising their rows were."""
-        begun = [self.panel.beginning(series) for series in given]
-        scalers = [self.panel.scaler(series) for series in given]
-        rows = [self.panel.rows(series, scaler) for series, scaler in zip(begun, scalers, strict=True)]
-        populations, judgements = filter_series(self.model, rows, self.settings.n_particles, generator, judging=judging)
-        standings = {
-            series.name: Standing(population, series.times[-1], scaler)
-            for series, population, scaler in zip(begun, populations, scalers, strict=True)
-        }
-        judged = [
-            Judged(series.rows(slice(1, None)), scaler, judgement)
-            for series, scaler, judgement in zip(begun, scalers, judgements, strict=True)
-        ]
+        return self._follow([self._beginning(series) for series in given], generator, judging=judging)
+
+    def update(self, given: Sequence[Series], distrust: Distrust | None = None) -> list[Judged]:
+        """Take filter steps from where series stand, one for each row, and begin to follow those that are new.
+
+        It happens as a whole or, after an error, not at all.
+
+        Args:
+            given: rows after those known.
+            distrust: which values are taken for missing; None: none.
+        """
+        new = [self._beginning(series) for series in given if series.name not in self.standings]
+        going = [self._next_rows(series) for series in given if series.name in self.standings]
+        generator = self.generator.clone_state()
+        standings, judged = self._follow(new, generator, judging=True, distrust=distrust)
+        own_scalers = {name: one.scaler for name, one in standings.items()}
+        # Those that stand at the same place take their steps together.
+        alike: dict[tuple[Any, ...], list[Ready]] = {}
+        for one in going:
+            place = standing(self.standings[one.series.name].population)
+            alike.setdefault((*place, len(one.series)), []).append(one)
+        for together in alike.values():
+            after, judgements = self._go_on_together(together, generator, distrust)
+            standings.update(after)
+            judged += judgements
+        self.standings.update(standings)
+        self.panel.scalers.update(own_scalers)
+        self.generator.set_state(generator.get_state())
+        order = {series.name: place for place, series in enumerate(given)}
+        return sorted(judged, key=lambda one: order[one.series.name])
+
+    def _beginning(self, series: Series) -> Ready:
+        begun, scaler = self.panel.beginning(series), self.panel.scaler(series)
+        return Ready(begun, scaler, self.panel.rows(begun, scaler))
+
+    def _next_rows(self, series: Series) -> Ready:
+        scaler = self.standings[series.name].scaler
+        columns = (self.panel.values(series, scaler), self.panel.known(series))
+        return Ready(series, scaler, torch.from_numpy(np.concatenate(columns, axis=1)).float())
+
+    def _follow(
+        self, ready: list[Ready], generator: Generator | None, *, judging: bool, distrust: Distrust | None = None
+    ) -> tuple[dict[Name, Standing], list[Judged]]:
+        rows = [one.rows for one in ready]
+        populations, judgements = filter_series(
+            self.model, rows, self.settings.n_particles, generator, judging=judging, distrust=distrust
+        )
+        standings, judged = {}, []
+        for (series, scaler, _), population, judgement in zip(ready, populations, judgements, strict=True):
+            standings[series.name] = Standing(population, series.times[-1], scaler, self._last_runs(judgement))
+            judged.append(Judged(series.rows(slice(1, None)), scaler, judgement))
         return standings, judged
 
-    def go_on(self, given: Sequence[Series]) -> list[Judged]:
-        """Take filter steps from where series stand, one for each row; those that stand at the same place together."""
-        alike: dict[tuple[Any, ...], list[Series]] = {}
-        for series in given:
-            place = standing(self.standings[series.name].population)
-            alike.setdefault((*place, len(series)), []).append(series)
-        return [judged for together in alike.values() for judged in self._go_on_together(together)]
-
-    def _go_on_together(self, together: list[Series]) -> list[Judged]:
-        before = [self.standings[series.name] for series in together]
-        values = [one.scaler.transform(series.values) for one, series in zip(before, together, strict=True)]
-        targets = torch.from_numpy(np.stack(values)).float()
-        known = torch.from_numpy(np.stack([self.panel.known(series) for series in together])).float()
-        population = join([one.population for one in before])
+    def _go_on_together(
+        self, together: list[Ready], generator: Generator, distrust: Distrust | None
+    ) -> tuple[dict[Name, Standing], list[Judged]]:
+        n_modelled = len(self.settings.modelled)
+        before = [self.standings[one.series.name] for one in together]
+        targets, known = torch.stack([one.rows for one in together]).tensor_split([n_modelled], dim=-1)
+        population, runs = join([one.population for one in before]), torch.tensor([one.runs for one in before])
         steps = []
         for row in range(targets.shape[1]):
-            prediction = advance(population, known[:, row], targets[:, row], self.generator)
-            steps.append(judge(self.model, prediction, targets[:, row], self.generator))
-        judged = []
-        for number, (one, series) in enumerate(zip(before, together, strict=True)):
+            steps.append(judged_step(population, known[:, row], targets[:, row], runs, generator, distrust))
+            runs = steps[-1].runs
+        standings, judged = {}, []
+        for number, (series, scaler, _) in enumerate(together):
             alone = join([part_of(population, slice(number, number + 1))])
-            self.standings[series.name] = Standing(alone, series.times[-1], one.scaler)
-            parts = zip(*((step.log_density[number], step.pit[number]) for step in steps), strict=True)
-            judged.append(Judged(series, one.scaler, Judgement(*(torch.stack(part) for part in parts))))
-        return judged
+            judgement = Judgement(
+                *(torch.stack([part[number] for part in parts]) for parts in zip(*steps, strict=True))
+            )
+            standings[series.name] = Standing(alone, series.times[-1], scaler, self._last_runs(judgement))
+            judged.append(Judged(series, scaler, judgement))
+        return standings, judged
+
+    def _last_runs(self, judgement: Judgement) -> tuple[int, ...]:
+        if len(judgement.runs) == 0:
+            return (0,) * len(self.settings.modelled)
+        return tuple(judgement.runs[-1].tolist())
 
     def forecast(
         self,

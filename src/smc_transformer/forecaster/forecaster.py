@@ -11,6 +11,8 @@ from torch import Generator
 
 from smc_transformer.checks import check_count
 from smc_transformer.forecaster.backtesting import Backtest, run_backtest
+from smc_transformer.forecaster.choosing import chosen_names
+from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
 from smc_transformer.forecaster.frequency import Frequency, times_after
@@ -150,6 +152,7 @@ class Forecaster:
         level: Numbers = (80, 95),
         quantiles: Sequence[Number] | None = None,
         *,
+        series: Name | Sequence[Name] | None = None,
         future: Any = None,
         n_paths: int = 1000,
         seed: int | None = None,
@@ -161,13 +164,16 @@ class Forecaster:
             h: steps ahead; None: the horizon.
             level: percentages of central intervals.
             quantiles: probabilities of further columns, such as y-q-10 for 0.1.
+            series: a name or several: forecast these alone, at their cost only; None: all. The paths of a series have
+                the same law whichever others are forecast with it, but not the same numbers: they share a generator.
             future: the future inputs of the steps ahead, in a table with series and times; needed if there are any.
             n_paths: sampled futures behind the numbers.
             seed: of the paths; None goes on from a copy of the filter's generator, so that the same call twice gives
                 the same numbers, and leaves no trace.
         """
         levels = check_levels(level)
-        return self.forecast(df, h, future=future, n_paths=n_paths, seed=seed).table(levels, quantiles)
+        forecast = self.forecast(df, h, series=series, future=future, n_paths=n_paths, seed=seed)
+        return forecast.table(levels, quantiles)
 
     def simulate(
         self,
@@ -175,17 +181,19 @@ class Forecaster:
         n_paths: int = 1000,
         h: int | None = None,
         *,
+        series: Name | Sequence[Name] | None = None,
         future: Any = None,
         seed: int | None = None,
     ) -> pd.DataFrame:
         """Joint sample paths as a long table with sample_id; arguments as in `predict`."""
-        return self.forecast(df, h, future=future, n_paths=n_paths, seed=seed).sample()
+        return self.forecast(df, h, series=series, future=future, n_paths=n_paths, seed=seed).sample()
 
     def forecast(
         self,
         df: Any = None,
         h: int | None = None,
         *,
+        series: Name | Sequence[Name] | None = None,
         future: Any = None,
         n_paths: int = 1000,
         seed: int | None = None,
@@ -195,36 +203,39 @@ class Forecaster:
         h = self.settings.horizon if h is None else check_count(h, "h")
         n_paths = check_count(n_paths, "n_paths")
         generator: Generator | None = fitted.generator.clone_state() if seed is None else as_generator(seed)
-        standings = fitted.standings
-        if df is not None:
-            standings, _ = fitted.follow(read_series(df, self.settings), generator)
+        if df is None:
+            standings = {name: fitted.standings[name] for name in chosen_names(series, fitted.standings)}
+        else:
+            given = {one.name: one for one in read_series(df, self.settings)}
+            standings, _ = fitted.follow([given[name] for name in chosen_names(series, given)], generator)
         times = {name: times_after(standing.last_time, h, self.settings.freq) for name, standing in standings.items()}
         return fitted.forecast(standings, self._future(times, future), n_paths, generator)
 
-    def update(self, df_new: Any, level: Numbers = (80, 95)) -> pd.DataFrame:
+    def update(self, df_new: Any, level: Numbers = (80, 95), *, distrust: Number | None = None) -> pd.DataFrame:
         """Follow the series over new rows: a filter step for each, no new training, at the cost of the new rows only.
 
-        A series that is not known yet is followed from its first complete row on, scaled by the rows given now.
+        A series that is not known yet is followed from its first complete row on, scaled by the rows given now. An
+        update happens as a whole or, after an error, not at all.
 
         Args:
             df_new: rows that come after those known.
             level: percentages for the flags of the answer.
+            distrust: a percentage, such as 99.9: a target outside the central interval of this level, predicted before
+                it was seen, is taken for missing, so that an outlier does not drag the state along. After as many of
+                these in a row as the horizon has steps, which is as long as the model was trained to run blind, values
+                are believed until one lies inside again: a series may really have moved. None: all are believed.
 
         Returns:
-            How surprising the new values were, as `score` says it.
+            How surprising the new values were, as `score` says it; with `distrust` also whether they were distrusted.
         """
         fitted, levels = self.fitted, check_levels(level)
+        doubt = None
+        if distrust is not None:
+            (percent,) = check_levels(distrust)
+            doubt = Distrust(percent, len(self.settings.targets), patience=self.settings.horizon)
         last_times = {name: standing.last_time for name, standing in fitted.standings.items()}
-        given = read_series(df_new, self.settings, after=last_times)
-        # What can fail comes first: an update happens as a whole or not at all.
-        begun, judged = fitted.follow(
-            [series for series in given if series.name not in last_times], fitted.generator, judging=True
-        )
-        judged += fitted.go_on([series for series in given if series.name in last_times])
-        fitted.standings.update(begun)
-        fitted.panel.scalers.update({name: standing.scaler for name, standing in begun.items()})
-        order = {series.name: place for place, series in enumerate(given)}
-        return surprise_table(self.settings, sorted(judged, key=lambda one: order[one.series.name]), levels)
+        judged = fitted.update(read_series(df_new, self.settings, after=last_times), doubt)
+        return surprise_table(self.settings, judged, levels, doubt)
 
     def score(self, df: Any, level: Numbers = (80, 95)) -> pd.DataFrame:
         """How surprising each observed value is, before it is seen: for finding anomalies.

@@ -17,7 +17,9 @@ from torch import Tensor
 from smc_transformer.forecaster.calendar import calendar_features
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import DISCRETE_LAWS, Settings
+from smc_transformer.forecaster.sizes import check_for_statistics, scale
 from smc_transformer.forecaster.table import Name, Series, TableError
+from smc_transformer.nn.encoders.changes import typical_size
 
 FEWEST_ROWS = 3
 """Observed rows that a series needs for statistics of its own."""
@@ -42,14 +44,17 @@ class Panel:
     @classmethod
     def fit(cls, settings: Settings, training: list[Series]) -> "Panel":
         """Take all statistics from training rows."""
-        known = np.concatenate([series.known for series in training])
+        known_kinds = ("standard",) * len(settings.future_inputs)
+        for series in training:
+            check_for_statistics(series, series.known, settings.future_inputs)
+        known_scaler = Scaler.fit(np.concatenate([series.known for series in training]), known_kinds)
         plain = {series.name: _own_scaler(series, settings) for series in training}
         units = np.ones(len(settings.modelled))
         if settings.model_config().observation not in DISCRETE_LAWS:
-            changes = [np.diff(plain[series.name].transform(series.values), axis=0) for series in training]
-            units = _typical_changes(np.concatenate(changes))
+            levels = [scale(series, series.values, settings.modelled, plain[series.name]) for series in training]
+            units = _typical_changes(levels)
         scalers = {name: scaler.in_units(units) for name, scaler in plain.items()}
-        return cls(settings, Scaler.fit(known, ("standard",) * known.shape[1]), units, scalers)
+        return cls(settings, known_scaler, units, scalers)
 
     def scaler(self, series: Series) -> Scaler:
         """That of the series' name, or for a new name that of these rows."""
@@ -59,11 +64,16 @@ class Panel:
     def known(self, series: Series) -> Float[np.ndarray, "row known"]:
         """The inputs that are known ahead, as the model sees them."""
         features = calendar_features(series.times, self.settings.calendar)
-        return np.concatenate((self.known_scaler.transform(series.known), features), axis=1)
+        columns = scale(series, series.known, self.settings.future_inputs, self.known_scaler)
+        return np.concatenate((columns, features), axis=1)
+
+    def values(self, series: Series, scaler: Scaler) -> Float[np.ndarray, "row modelled"]:
+        """The modelled columns, as the model sees them."""
+        return scale(series, series.values, self.settings.modelled, scaler)
 
     def rows(self, series: Series, scaler: Scaler) -> Float[Tensor, "row n_inputs"]:
         """The rows of the model; the known inputs after the last row are not known here, and 0."""
-        values = scaler.transform(series.values)
+        values = self.values(series, scaler)
         known = self.known(series)
         ahead = np.concatenate((known[1:], np.zeros((min(1, len(known)), known.shape[1]))))
         return torch.from_numpy(np.concatenate((values, ahead), axis=1)).float()
@@ -90,14 +100,14 @@ def _own_scaler(series: Series, settings: Settings) -> Scaler:
             f"series {series.name!r} is too short to use: it has {n_observed} observed rows, "
             f"and at least {FEWEST_ROWS} are needed"
         )
+    check_for_statistics(series, series.values, settings.modelled)
     return Scaler.fit(series.values, settings.kinds())
 
 
-def _typical_changes(changes: Float[np.ndarray, "row column"]) -> Float[np.ndarray, "column"]:
-    """The deviation of the one-step changes of each column (1 for a column that never changes)."""
-    units = np.ones(changes.shape[1])
-    for number, column in enumerate(changes.T):
-        seen = column[~np.isnan(column)]
-        if len(seen) and seen.std() > 0:
-            units[number] = seen.std()
-    return units
+def _typical_changes(levels: list[Float[np.ndarray, "_ column"]]) -> Float[np.ndarray, "column"]:
+    """The deviation of the one-step changes of each column, over all series (1 for a column that never changes)."""
+    rows, changes = (
+        torch.from_numpy(np.concatenate(parts)).unsqueeze(0)
+        for parts in (levels, [np.diff(series, axis=0) for series in levels])
+    )
+    return typical_size(changes, rows).numpy()

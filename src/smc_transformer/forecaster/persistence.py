@@ -91,7 +91,8 @@ def load_fitted(path: Path) -> Fitted:
         for place, one in enumerate(header["series"]):
             scaler = Scaler.from_dict(one["scaler"])
             population = _population(model, tensors, place, one)
-            standings[one["name"]] = Standing(population, _time(one["last_time"]), scaler)
+            runs = tuple(one.get("runs", [0] * len(settings.modelled)))
+            standings[one["name"]] = Standing(population, _time(one["last_time"]), scaler, runs)
             panel.scalers[one["name"]] = scaler
             if one["trained_until"] is not None:
                 until[one["name"]] = _time(one["trained_until"])
@@ -121,6 +122,7 @@ def _write_states(folder: Path, fitted: Fitted, number: str) -> None:
                 "last_time": _plain_time(one.last_time),
                 "trained_until": _plain_time(fitted.trained_until.get(name)),
                 "scaler": one.scaler.to_dict(),
+                "runs": one.runs,
                 "position": population.position,
                 "n_slots": population.n_slots,
                 "lines_are_own": population.lines_are_own,

@@ -3,7 +3,8 @@
 Saving the particles of every series after each line would cost as much as all series together. So a line is appended
 here, with its answer, before the answer is given; the state is saved now and then, and the journal begins anew. Who is
 killed reads the state and takes the lines of the journal again: the same numbers come out, as the state holds the
-generator's. A line that the state holds already (killed between saving and beginning anew) is known by its time.
+generator's, and the head of the journal the level at which its lines were distrusted. A line that the state holds
+already (killed between saving and beginning anew) is known by its time.
 """
 
 import json
@@ -27,6 +28,7 @@ class Journal:
         last_answer: to the last of them.
         n_entries: lines since the state was saved.
         rows: what these observed, in order.
+        distrust: the level at which they were distrusted (see `Forecaster.update`); None: not at all.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,6 +38,7 @@ class Journal:
         self.last_answer: dict[str, Any] | None = None
         self.n_entries = 0
         self.rows: list[dict[str, Any]] = []
+        self.distrust: int | float | None = None
         self._file: int | None = None
         if self.path.exists():
             self._read()
@@ -59,7 +62,7 @@ class Journal:
         """Forget the rows, which the saved state holds now."""
         unfinished = self.path.with_name(NAME + ".unfinished")
         file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-        head = {"format": FORMAT, "version": VERSION, "fit": self.fit}
+        head = {"format": FORMAT, "version": VERSION, "fit": self.fit, "distrust": self.distrust}
         self._write(file, {**head, "lines": self.n_lines, "answer": self.last_answer})
         os.replace(unfinished, self.path)
         self.close()
@@ -80,6 +83,7 @@ class Journal:
             if head["format"] != FORMAT or head["version"] > VERSION:
                 raise JournalError(f"{self.path} has another format: {head['format']!r}, version {head['version']}")
             self.n_lines, self.last_answer = head["lines"], head["answer"]
+            self.distrust = head.get("distrust")
             for entry in map(json.loads, lines[1:]):
                 self._count(entry)
         except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, IndexError) as error:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 FUTURE = "future"
 """Key of the inputs that are known ahead, at the times ahead: {"future": {"price": [1.0, 1.2]}}."""
-LARGEST = 1e15
-"""Of a value in the model's units: the squares of larger ones leave its numbers."""
 
 
 class RowError(ValueError):
@@ -69,7 +67,6 @@ def parse_row(line: bytes, forecaster: "Forecaster", horizon: int, most_steps: i
     time = _time(cells, forecaster, name, most_steps)
     for column in (*settings.modelled, *settings.future_inputs):
         cells[column] = _number(cells, column)
-    _check_size(cells, forecaster, name)
     kept = (settings.time_column, *settings.modelled, *settings.future_inputs)
     future = _future(cells, settings.future_inputs, horizon)
     return Row(name, time, {settings.id_column: name, **{column: cells[column] for column in kept}}, future)
@@ -160,17 +157,6 @@ def _finite(value: Any, column: str) -> float | None:
     if math.isinf(number):
         raise RowError(f"{column!r} must be a finite number or null, got {value}")
     return number
-
-
-def _check_size(cells: dict[str, Any], forecaster: "Forecaster", name: "Name") -> None:
-    import numpy as np
-
-    columns = forecaster.settings.modelled
-    values = np.array([[math.nan if cells[column] is None else cells[column] for column in columns]], float)
-    scaled = forecaster.fitted.standings[name].scaler.transform(values)[0]
-    for column, value in zip(columns, scaled, strict=True):
-        if abs(value) > LARGEST:
-            raise RowError(f"series {name!r}: {column!r} is {cells[column]:g}, beyond all that the model can hold")
 
 
 def _future(cells: dict[str, Any], columns: tuple[str, ...], horizon: int) -> dict[str, list[float]] | None:

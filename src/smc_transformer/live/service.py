@@ -20,13 +20,13 @@ def recover(folder: Path, journal: Journal | None = None) -> "Forecaster":
     """The forecaster saved in a folder, after all that a stream has taken, even if that was killed."""
     from smc_transformer.forecaster import Forecaster
 
-    forecaster = Forecaster.load(folder)
-    for cells in (journal or Journal(folder)).rows:
+    forecaster, journal = Forecaster.load(folder), journal or Journal(folder)
+    for cells in journal.rows:
         try:
             row = parse_row(json.dumps(cells).encode(), forecaster, 0, UNBOUNDED)
         except RowError:
             continue  # not after the last row: the state was saved with it
-        forecaster.update(row.table(forecaster))
+        forecaster.update(row.table(forecaster), distrust=journal.distrust)
     return forecaster
 
 
@@ -40,6 +40,10 @@ class Service:
         n_paths: sampled futures behind forecasts.
         save_every: lines between two saves of the state; those since the last one are in the journal.
         most_steps: how far a series may jump ahead of its last row.
+        distrust: level of the interval outside which a value is taken for missing (see `Forecaster.update`).
+
+    Attributes:
+        distrusted_before: the level of the lines before, if there were any.
     """
 
     def __init__(
@@ -51,12 +55,18 @@ class Service:
         n_paths: int = 1000,
         save_every: int = 500,
         most_steps: int = 1000,
+        distrust: int | float | None = None,
     ) -> None:
         self.folder, self.horizon, self.levels, self.n_paths = folder, horizon, list(levels), n_paths
         self.save_every, self.most_steps = save_every, most_steps
         self.journal = Journal(folder)
         self.forecaster = recover(folder, self.journal)
         self.journal.open()
+        self.distrusted_before = self.journal.distrust
+        if distrust != self.journal.distrust:
+            # All lines of a journal are taken again in the same way: those that were taken in another go first.
+            self.journal.distrust = distrust
+            self._save_and_begin_anew()
         self.n_errors = 0
 
     @property
@@ -102,21 +112,26 @@ class Service:
 
     def save(self) -> None:
         """Save the state."""
-        if self.journal.rows:
-            self.forecaster.save(self.folder)
         if self.journal.n_entries:
-            self.journal.begin_anew()
+            self._save_and_begin_anew()
 
     def close(self) -> None:
         """Stop; what was taken is safe."""
         self.journal.close()
 
+    def _save_and_begin_anew(self) -> None:
+        if self.journal.rows:
+            self.forecaster.save(self.folder)
+        self.journal.begin_anew()
+
     def _update(self, row: Row) -> list[dict[str, Any]]:
         from smc_transformer.forecaster import TableError
 
-        settings = self.forecaster.settings
+        settings, rows = self.forecaster.settings, row.table(self.forecaster)
         try:
-            table = self.forecaster.update(row.table(self.forecaster), self.levels)
+            if row.future is not None:  # a line with a future that cannot be forecast is not taken at all
+                self.forecaster.fitted.panel.known(future_series(row, self.forecaster, self.horizon))
+            table = self.forecaster.update(rows, self.levels, distrust=self.journal.distrust)
         except TableError as error:
             raise RowError(" ".join(str(error).split())) from None
         return records(table.drop(columns=[settings.id_column, settings.time_column]))

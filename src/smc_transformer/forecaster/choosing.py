@@ -1,0 +1,31 @@
+"""Some series by their names."""
+
+import difflib
+from collections.abc import Collection, Sequence
+
+from smc_transformer.forecaster.table import Name
+
+FEW = 10
+"""Names in an error."""
+
+
+def chosen_names(series: Name | Sequence[Name] | None, there_are: Collection[Name]) -> list[Name]:
+    """The names asked for, each once and in the order in which they were; None: all there are."""
+    if series is None:
+        return list(there_are)
+    names = [series] if isinstance(series, (str, int)) else list(dict.fromkeys(series))
+    if not names:
+        raise ValueError("series must name at least one series, got none; leave it out for all of them")
+    for name in names:
+        if name not in there_are:
+            raise ValueError(f"there is no series {name!r}; {_others(name, there_are)}")
+    return names
+
+
+def _others(name: Name, there_are: Collection[Name]) -> str:
+    by_text = {str(known): known for known in there_are}  # 7 may be called "7"
+    close = difflib.get_close_matches(str(name), list(by_text), n=3)
+    if close:
+        return f"close to it are {', '.join(repr(by_text[text]) for text in close)}"
+    few = ", ".join(map(repr, list(there_are)[:FEW]))
+    return f"there are {few}{', ...' if len(there_are) > FEW else ''}"
