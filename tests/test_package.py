@@ -17,7 +17,7 @@ def run_python(code):
 
 
 def test_import_takes_no_optional_dependency():
-    blocked = "('matplotlib', 'scipy', 'scoringrules', 'beartype', 'hypothesis', 'pandas')"
+    blocked = "('matplotlib', 'scipy', 'scoringrules', 'beartype', 'hypothesis', 'pandas', 'polars', 'pyarrow')"
     code = f"""
 import sys
 for name in {blocked}:

@@ -3,6 +3,7 @@
 pandas does the work; for Parquet it needs pyarrow (the extra `parquet`).
 """
 
+import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smc_transformer.compression import COMPRESSIONS, PackedFileError, compression_of, pack, unpack, unpacking
+
 if TYPE_CHECKING:
     import pandas as pd
 
-COMPRESSIONS = (".gz", ".bz2", ".xz", ".zip", ".zst")
 PARQUET = (".parquet", ".pq")
 STANDARD = "-"
 """As the name of a file: standard input or output, as CSV."""
@@ -63,8 +65,7 @@ def write_table(table: "pd.DataFrame", path: Path | str) -> None:
         return
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     if kind_of(path) in PARQUET:
-        _check_parquet(path)
-        table.to_parquet(path, index=False)
+        _write_parquet(table, Path(path))
     else:
         try:
             table.to_csv(path, index=False, sep="\t" if kind_of(path) == ".tsv" else ",")
@@ -97,30 +98,20 @@ def parse_times(values: "pd.Series[Any]", name: str, time_format: str | None = N
 
 
 def _read_text(path: Path | str, dialect: Dialect, text_columns: Sequence[str]) -> "pd.DataFrame":
-    import gzip
-    import lzma
-    import zipfile
-    import zlib
-
     import pandas as pd
 
     separator = dialect.separator or ("\t" if kind_of(path) == ".tsv" else ",")
     source = sys.stdin.buffer if str(path) == STANDARD else path
     texts = dict.fromkeys(text_columns, "str")
     try:
-        return pd.read_csv(source, sep=separator, decimal=dialect.decimal, dtype=texts)
+        with unpacking():
+            return pd.read_csv(source, sep=separator, decimal=dialect.decimal, dtype=texts)
     except pd.errors.EmptyDataError:
         raise TableFileError("the file is empty") from None
     except UnicodeDecodeError as error:
         raise TableFileError(f"the file is not text in UTF-8: {error}") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+    except PackedFileError as error:
         raise TableFileError(f"the file cannot be unpacked: {error}") from None
-    except ImportError as error:  # of a compression
-        raise TableFileError(f"the file cannot be unpacked: {error}") from None
-    except OSError as error:
-        if error.errno is None:  # what bz2 says of a file that is none of its own
-            raise TableFileError(f"the file cannot be unpacked: {error}") from None
-        raise
 
 
 def _read_parquet(path: Path) -> "pd.DataFrame":
@@ -129,7 +120,27 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
     if not path.exists():
         raise FileNotFoundError(2, "No such file or directory", str(path))
     _check_parquet(path)
-    return pd.read_parquet(path)
+    try:
+        table = pd.read_parquet(io.BytesIO(unpack(path)) if compression_of(path) else path)
+    except PackedFileError as error:
+        raise TableFileError(f"the file cannot be unpacked: {error}") from None
+    except (ValueError, OSError) as error:  # pyarrow's own errors are of both kinds
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise TableFileError(f"the file cannot be read as Parquet (truncated, or another format): {error}") from None
+    # pandas may have written columns as an index: those with names belong to the table.
+    named = [name for name in table.index.names if name is not None]
+    return table.reset_index(level=named) if named else table
+
+
+def _write_parquet(table: "pd.DataFrame", path: Path) -> None:
+    _check_parquet(path)
+    packed = io.BytesIO()
+    try:
+        table.to_parquet(packed, index=False)
+    except (ValueError, TypeError) as error:  # such as a column of numbers and text
+        raise TableFileError(f"{path} cannot be written as Parquet: {error}") from None
+    pack(path, packed.getvalue())
 
 
 def _check_parquet(path: Path | str) -> None:

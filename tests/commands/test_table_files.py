@@ -1,6 +1,11 @@
 """Tables in files of many kinds."""
 
+import sys
+
 import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from smc_transformer.tables import Dialect, TableFileError, kind_of, parse_times, read_table, write_table
@@ -15,10 +20,56 @@ def test_what_is_written_is_read(ending, tmp_path):
     pd.testing.assert_frame_equal(read_table(path, text_columns=["name", "absent"]), TABLE)
 
 
-def test_parquet(tmp_path):
-    pytest.importorskip("pyarrow")
-    write_table(TABLE, tmp_path / "table.parquet")
-    pd.testing.assert_frame_equal(read_table(tmp_path / "table.parquet"), TABLE)
+TIMES = TABLE.assign(ds=pd.date_range("2024-03-30", periods=2, tz="Europe/Berlin"))
+FIRST_BYTES = {
+    "": b"PAR1",
+    ".gz": b"\x1f\x8b",
+    ".bz2": b"BZh",
+    ".xz": b"\xfd7zXZ",
+    ".zip": b"PK",
+    ".zst": b"\x28\xb5\x2f\xfd",
+}
+
+
+@pytest.mark.parametrize("ending", FIRST_BYTES)
+def test_parquet(ending, tmp_path):
+    path = tmp_path / "deep" / f"table.parquet{ending}"
+    write_table(TIMES, path)
+    assert path.read_bytes().startswith(FIRST_BYTES[ending])  # the name does not lie
+    pd.testing.assert_frame_equal(read_table(path), TIMES)
+    assert read_table(path, Dialect(missing=(-200.0,)))["n"].isna().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("codec", [None, "snappy", "gzip", "zstd", "brotli"])
+def test_parquet_of_others(codec, tmp_path):
+    pl.from_pandas(TIMES).write_parquet(tmp_path / "polars.parquet", compression=codec or "uncompressed")
+    pq.write_table(pa.Table.from_pandas(TIMES), tmp_path / "arrow.pq", compression=codec or "none")
+    TIMES.set_index(["name", "ds"]).to_parquet(tmp_path / "index.parquet", compression=codec)
+    for name in ("polars.parquet", "arrow.pq", "index.parquet"):
+        pd.testing.assert_frame_equal(read_table(tmp_path / name)[TIMES.columns.tolist()], TIMES)
+
+
+def test_what_is_no_parquet(tmp_path):
+    path = tmp_path / "table.parquet"
+    write_table(TABLE, path)
+    whole = path.read_bytes()
+    for content in (b"", b"name,x\n1,2\n", whole[:-40], whole[:20] + b"x" * 60 + whole[80:]):
+        path.write_bytes(content)
+        with pytest.raises(TableFileError, match="cannot be read as Parquet"):
+            read_table(path)
+    with pytest.raises(FileNotFoundError):
+        read_table(tmp_path / "absent.parquet")
+    with pytest.raises(TableFileError, match=r"table\.parquet cannot be written as Parquet"):
+        write_table(pd.DataFrame({"name": ["a", 1]}), path)
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+    path = tmp_path / "table.parquet"
+    write_table(TABLE, path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for action in (lambda: read_table(path), lambda: write_table(TABLE, path)):
+        with pytest.raises(TableFileError, match="needs pyarrow: pip install"):
+            action()
 
 
 def test_other_ways_to_write(tmp_path):
@@ -46,7 +97,8 @@ def test_kinds():
 
 @pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zip"])
 def test_what_cannot_be_unpacked(ending, tmp_path):
-    path = tmp_path / f"table.csv{ending}"
-    path.write_bytes(b"name,x\n1,2\n")
-    with pytest.raises(TableFileError, match="cannot be unpacked"):
-        read_table(path)
+    for kind in ("csv", "parquet"):
+        path = tmp_path / f"table.{kind}{ending}"
+        path.write_bytes(b"name,x\n1,2\n")
+        with pytest.raises(TableFileError, match="cannot be unpacked"):
+            read_table(path)

@@ -103,12 +103,9 @@ def test_errors_of_timestamps():
         read_series([1, 2], Settings(freq="h"))
 
 
-def test_text_times_and_other_tables_are_read():
-    class Foreign:
-        def to_pandas(self):
-            return hourly().assign(ds=lambda df: df["ds"].astype(str), y=lambda df: df["y"].astype("Int64"))
-
-    (found,) = read_series(Foreign(), Settings(freq="h"))
+def test_text_times_and_whole_numbers_that_may_be_missing_are_read():
+    table = hourly().assign(ds=lambda df: df["ds"].astype(str), y=lambda df: df["y"].astype("Int64"))
+    (found,) = read_series(table, Settings(freq="h"))
     (plain,) = read_series(hourly(), Settings(freq="h"))
     assert found.times.equals(plain.times)
     np.testing.assert_array_equal(found.values, plain.values)

@@ -86,14 +86,16 @@ def dialect(options: argparse.Namespace) -> Dialect:
 
 def read_times(table: "pd.DataFrame", column: str, time_format: str | None) -> None:
     """Turn a column of text into times, in place; a column that is absent is reported by whoever needs it."""
-    from pandas.api.types import is_object_dtype, is_string_dtype
+    from pandas.api.types import infer_dtype, is_numeric_dtype, is_object_dtype, is_string_dtype
 
     if column not in table.columns:
         return
     kind = table[column].dtype
-    if is_string_dtype(kind) or is_object_dtype(kind):
+    if infer_dtype(table[column]) in ("date", "datetime"):  # of Parquet: nothing to be read, whatever the format
+        table[column] = parse_times(table[column], column)
+    elif is_string_dtype(kind) or is_object_dtype(kind):
         table[column] = parse_times(table[column], column, time_format)
-    elif time_format is not None:  # such as 20240131, which looks like a number
+    elif time_format is not None and is_numeric_dtype(kind):  # such as 20240131, which looks like a number
         table[column] = parse_times(table[column].astype("str"), column, time_format)
 
 

@@ -51,9 +51,20 @@ def as_pandas(table: Any) -> pd.DataFrame:
     """A pandas table; those of polars and pyarrow know how to become one."""
     if isinstance(table, pd.DataFrame):
         return table
-    if hasattr(table, "to_pandas"):
+    found = _converted(table) if hasattr(table, "to_pandas") else None
+    if not isinstance(found, pd.DataFrame):  # such as one column, or a query that has not run yet
+        raise TypeError(f"expected a table of pandas, polars or pyarrow, got {type(table).__name__}")
+    return found
+
+
+def _converted(table: Any) -> Any:
+    try:
         return table.to_pandas()
-    raise TypeError(f"expected a table of pandas, polars or pyarrow, got {type(table).__name__}")
+    except ImportError as error:  # polars does it by way of pyarrow
+        raise ImportError(
+            f"a table of {type(table).__module__.partition('.')[0]} becomes one of pandas by pyarrow: "
+            f"pip install 'smc-transformer[parquet]' ({error})"
+        ) from None
 
 
 def read_series(
@@ -128,11 +139,35 @@ def _times(table: pd.DataFrame, settings: Settings) -> pd.Index:
             f"freq={settings.freq!r} means timestamps, but column {name!r} holds {column.dtype}; "
             f"for whole-number times give a whole number as freq"
         )
+    return as_timestamps(column, name)
+
+
+def as_timestamps(column: pd.Series, name: str) -> pd.DatetimeIndex:
+    """A column of times, dates or text in ISO 8601."""
     is_text = pd.api.types.is_string_dtype(column.dtype) or pd.api.types.is_object_dtype(column.dtype)
     try:
         return pd.DatetimeIndex(pd.to_datetime(column, format="ISO8601") if is_text else column)
     except (ValueError, TypeError) as error:
         raise TableError(f"column {name!r} must hold timestamps: {error}") from None
+
+
+def in_zone_of(times: pd.Index, known: Any, where: str) -> pd.Index:
+    """Times in the time zone of one that is known; those without a zone cannot be compared with those that have one.
+
+    Args:
+        times: timestamps, or whole numbers, which have no zones.
+        known: a timestamp, or a whole number.
+        where: what the times belong to, for the error.
+    """
+    if not isinstance(times, pd.DatetimeIndex):
+        return times
+    if (times.tz is None) != (known.tz is None):
+        raise TableError(f"{where}: times {_zone(times)}, but those known before {_zone(known)}")
+    return times if times.tz is None else times.tz_convert(known.tz)
+
+
+def _zone(times: Any) -> str:
+    return "have no time zone" if times.tz is None else f"are in {times.tz}"
 
 
 def _numbers(table: pd.DataFrame, name: str) -> Float[np.ndarray, "row"]:
@@ -181,6 +216,8 @@ def _on_grid(
 ) -> tuple[pd.Index, Int[np.ndarray, "row"]]:
     """The grid of a series and the place of each row on it."""
     column, freq = settings.time_column, settings.freq
+    if before is not None:
+        times = in_zone_of(times, before, f"series {name!r}, column {column!r}")
     if before is not None and times[0] <= before:
         raise TableError(
             f"series {name!r}, column {column!r}: row {rows[0]} ({times[0]}) is not after the last row known, {before}"
