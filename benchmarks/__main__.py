@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import fitting, growth, memory, multistep, predictive, startup, stream, training_step
+from benchmarks import fitting, growth, long_stream, memory, multistep, predictive, startup, stream, training_step
 
 RESULTS = Path(__file__).with_name("results.json")
 BENCHMARKS = {
@@ -20,6 +20,7 @@ BENCHMARKS = {
     "growth": growth,
     "memory": memory,
     "stream": stream,
+    "long_stream": long_stream,
     "fitting": fitting,
     "startup": startup,
 }
