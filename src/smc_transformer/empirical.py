@@ -59,11 +59,28 @@ class Samples:
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def cdf(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
-        """Share of the draws below x, those equal to it counted half (so that ties leave the PIT uniform)."""
-        value = x.unsqueeze(-1).contiguous()
+        """Share of the draws below x, those equal to it counted half."""
+        below, up_to = self._shares(x)
+        return (below + up_to) / 2
+
+    def pit(
+        self, x: Float[Tensor, "batch time target"], generator: Generator | int | None = None
+    ) -> Float[Tensor, "batch time target"]:
+        """The probability integral transform: uniform when the forecasts are calibrated, whatever the law.
+
+        Where draws are equal to x (whole numbers, a mass at zero) it is drawn between P(X < x) and P(X <= x).
+        """
+        below, up_to = self._shares(x)
+        return below + torch.rand(x.shape, generator=as_generator(generator), dtype=x.dtype) * (up_to - below)
+
+    def _shares(
+        self, x: Float[Tensor, "batch time target"]
+    ) -> tuple[Float[Tensor, "batch time target"], Float[Tensor, "batch time target"]]:
+        """Shares of the draws below x, and not above it."""
+        value, n_draws = x.unsqueeze(-1).contiguous(), self.ordered.shape[-1]
         below = torch.searchsorted(self.ordered, value, side="left")
         up_to = torch.searchsorted(self.ordered, value, side="right")
-        return ((below + up_to).to(x) / (2 * self.ordered.shape[-1])).squeeze(-1)
+        return (below.to(x) / n_draws).squeeze(-1), (up_to.to(x) / n_draws).squeeze(-1)
 
     def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
         """Continuous ranked probability score of each target: E|X - x| - E|X - X'| / 2, in linear time once sorted."""

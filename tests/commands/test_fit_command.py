@@ -5,10 +5,12 @@ import json
 import sys
 
 import pandas as pd
+import polars as pl
 import pytest
 from command_tables import QUICK, fails, run, run_json, waves, write
 
 from smc_transformer.forecaster import Forecaster
+from smc_transformer.tables import read_table
 
 
 def test_a_fit_says_what_it_found(capsys, tmp_path):
@@ -64,15 +66,37 @@ def test_models_with_whole_numbers_as_names_find_them(capsys, tmp_path):
     assert run_json(capsys, "predict", tmp_path / "model", "--data", data)["forecast"][0]["unique_id"] == 7
 
 
-def test_parquet_is_read_or_says_what_is_needed(capsys, tmp_path):
-    path = tmp_path / "data.parquet"
-    try:
-        waves(40).to_parquet(path)
-    except ImportError:
-        path.write_bytes(b"PAR1")
-        assert "pip install" in fails(capsys, 1, "fit", path, *QUICK, "--out", tmp_path / "model")
-    else:
-        assert run_json(capsys, "fit", path, *QUICK, "--out", tmp_path / "model")["rows"] == 40
+def test_parquet_in_and_out(capsys, tmp_path):
+    """The same forecasts as from CSV, through files of polars and of pandas, plain and packed."""
+    table = waves(40)
+    text = write(table, tmp_path / "data.csv")
+    pl.from_pandas(table).write_parquet(tmp_path / "data.parquet", compression="zstd")
+    assert run_json(capsys, "fit", tmp_path / "data.parquet", *QUICK, "--out", tmp_path / "model")["rows"] == 40
+    run_json(capsys, "fit", text, *QUICK, "--out", tmp_path / "other")
+    for model in ("model", "other"):
+        options = (tmp_path / model, "--data", tmp_path / "data.parquet", "--paths", 20)
+        assert run(capsys, "predict", *options, "--out", tmp_path / f"{model}.parquet.gz")[0] == 0
+    one, other = (read_table(tmp_path / f"{model}.parquet.gz") for model in ("model", "other"))
+    pd.testing.assert_frame_equal(one, other)
+    assert one["ds"].dtype == table["ds"].dtype
+    assert run(capsys, "score", tmp_path / "model", "--data", text, "--out", tmp_path / "score.parquet")[0] == 0
+    assert len(read_table(tmp_path / "score.parquet")) == 39
+    # A format of times is for text: a file that holds times as such needs none.
+    found = run_json(capsys, "predict", *options, "--time-format", "%d/%m/%Y")
+    assert found["forecast"][0]["ds"] == "2024-01-02T16:00:00"
+
+
+def test_parquet_with_dates(capsys, tmp_path):
+    table = waves(40).assign(ds=pd.date_range("2024-01-01", periods=40).date)
+    table.to_parquet(tmp_path / "data.parquet")
+    found = run_json(capsys, "fit", tmp_path / "data.parquet", *QUICK, "--out", tmp_path / "model")
+    assert found["freq"] == "D"
+
+
+def test_parquet_says_what_is_needed(capsys, tmp_path, monkeypatch):
+    waves(40).to_parquet(tmp_path / "data.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "pip install" in fails(capsys, 1, "fit", tmp_path / "data.parquet", *QUICK, "--out", tmp_path / "model")
 
 
 def _without(column):

@@ -112,6 +112,10 @@ def test_backtests(capsys, model, data, tmp_path):
     assert code == 0
     assert "picp" in out
     assert len(pd.read_csv(tmp_path / "backtest.csv")) == 8
+    assert run_json(capsys, "backtest", model, *options, "--plot", tmp_path / "deep" / "plot.png")["metrics"]
+    assert (tmp_path / "deep" / "plot.png").read_bytes().startswith(PNG)
+    message = fails(capsys, 1, "backtest", model, *options, "--plot", tmp_path / "x.png", "--series", "z")
+    assert "'z'" in message
     message = fails(capsys, 1, "backtest", model, "--data", data, "--windows", 100)
     assert "too few" in message
     assert data in message

@@ -175,3 +175,29 @@ def test_whole_number_laws():
     forecast = forecaster.fit(table, progress=False).forecast(n_paths=100)
     assert (forecast.paths == forecast.paths.round()).all()
     assert forecaster.score(table)["log_density"].max() <= 0  # probabilities, not densities
+
+
+def test_a_plot_covers_nothing_and_its_legend_tells_the_bands_apart(two_targets):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    forecast = two_targets.forecast(n_paths=50)
+    history = walks(60, 50).assign(z=lambda df: df["y"] ** 2)
+    ax = forecast.plot(history=history, level=[80, 95, 50])
+    ax.figure.canvas.draw()
+    legend = ax.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["observed", "95 %", "80 %", "50 %", "median"]
+    shown = dict(zip(ax.get_legend_handles_labels()[1], legend.legend_handles, strict=True))
+    shades = [matplotlib.colors.to_rgba(shown[f"{level} %"].get_facecolor()) for level in (95, 80, 50)]
+    brightness = [sum(shade[:3]) for shade in shades]
+    assert all(one - other > 0.2 for one, other in itertools.pairwise(brightness))  # narrower is clearly darker
+    assert all(shade[3] == 1 for shade in shades)  # opaque: what the legend shows is what the chart shows
+    drawn = [collection.get_facecolor()[0].tolist() for collection in ax.collections]
+    np.testing.assert_allclose(drawn, shades)
+    assert legend.get_window_extent().y0 >= ax.get_window_extent().y1 - 1  # above the chart, not over it
+    assert ax.get_title(loc="left") == "a: y"
+    one_step = two_targets.forecast(h=1, n_paths=50).plot(level=[80])
+    (bar,) = one_step.collections  # one step has no area: a bar instead
+    (segment,) = bar.get_segments()
+    lower, upper = two_targets.forecast(h=1, n_paths=50).interval(80).loc[0, ["y-lo-80", "y-hi-80"]]
+    np.testing.assert_allclose(segment[:, 1], [lower, upper])
+    matplotlib.pyplot.close("all")

@@ -1,7 +1,6 @@
 """`smct backtest`: forecasts from past cutoffs, beside what came."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smc_transformer.commands.options import Commands, positive
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    from smc_transformer.commands.model_options import add_levels, add_model
+    from smc_transformer.commands.model_options import add_json, add_levels, add_model, add_picture, add_table_out
     from smc_transformer.commands.reading import FILES, add_reading_options
 
     parser = commands.add_parser(
@@ -24,7 +23,7 @@ def add(commands: Commands) -> None:
             "Nothing after a cutoff is used: a model that was fitted on later rows lends its settings to a new one, "
             "trained on the rows before the first cutoff."
         ),
-        epilog="example: smct backtest model --data data.csv --windows 4 --out backtest.csv",
+        epilog="example: smct backtest model --data data.csv --windows 4 --out backtest.csv --plot backtest.png",
     )
     add_model(parser)
     parser.add_argument("--data", required=True, metavar="FILE", help=f"table of series: {FILES}")
@@ -35,20 +34,26 @@ def add(commands: Commands) -> None:
     parser.add_argument("--rolling", type=positive, metavar="ROWS", help="train on so many rows before a cutoff only")
     parser.add_argument("--paths", type=positive, default=1000, help="sampled futures behind the numbers (1000)")
     add_levels(parser, (80, 95), "central intervals in the table")
-    parser.add_argument("--out", type=Path, help="file for the forecasts beside what came: CSV or Parquet")
+    add_table_out(parser, "the forecasts beside what came")
+    add_picture(parser, "forecasts over what came, and how often intervals held it", "the first four")
     add_reading_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     from smc_transformer.as_json import records
     from smc_transformer.commands.errors import failing
-    from smc_transformer.commands.reading import load_model, read_for_model
-    from smc_transformer.commands.writing import put_table, say_json
+    from smc_transformer.commands.reading import check_series, load_model, read_for_model
+    from smc_transformer.commands.writing import check_plots, put_picture, put_table, say_json
 
+    if options.plot is not None:
+        check_plots()
     forecaster = load_model(options.model)
+    settings = forecaster.settings
     table = read_for_model(options.data, forecaster, options)
+    if options.series is not None and settings.id_column in table.columns:  # before the work, which may be long
+        check_series(options.series, table[settings.id_column].drop_duplicates().tolist())
     with failing(options.data):
         found = forecaster.backtest(
             table,
@@ -62,6 +67,12 @@ def _run(options: argparse.Namespace) -> int:
         )
     if options.out is not None:
         put_table(found.forecasts, options.out, quiet=options.json)
+    if options.plot is not None:
+        from smc_transformer.commands.backtest_picture import backtest_chart
+
+        shown = check_series(options.series, found.forecasts[settings.id_column].drop_duplicates().tolist())
+        figure = backtest_chart(found, table, settings, shown)
+        put_picture(figure, options.plot, quiet=options.json)
     if options.json:
         rows = records(found.forecasts) if options.out is None else str(options.out)
         say_json({"windows": options.windows, "metrics": records(found.metrics), "forecasts": rows})

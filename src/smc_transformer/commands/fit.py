@@ -18,6 +18,7 @@ SCALINGS = ("standard", "robust", "none", "log1p")
 
 def add(commands: Commands) -> None:
     """Declare the command."""
+    from smc_transformer.commands.model_options import add_json
     from smc_transformer.commands.reading import FILES, TARGET, TIME, add_reading_options
 
     parser = commands.add_parser(
@@ -78,7 +79,7 @@ def add(commands: Commands) -> None:
         text = f"further settings of the {what} (docs/forecaster.md)"
         training.add_argument(name, nargs="+", type=setting, default=[], metavar="NAME=VALUE", help=text)
     add_reading_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

@@ -50,6 +50,22 @@ def add_levels(parser: argparse.ArgumentParser, default: tuple[int, ...], text: 
     )
 
 
+def add_table_out(parser: argparse.ArgumentParser, what: str) -> None:
+    """Where a table goes."""
+    parser.add_argument("--out", type=Path, metavar="FILE", help=f"file for {what}: CSV, TSV or Parquet by its name")
+
+
+def add_picture(parser: argparse.ArgumentParser, what: str, shown: str) -> None:
+    """Where a picture goes, and of which series it is."""
+    parser.add_argument("--plot", type=Path, metavar="FILE", help=f"file for a picture of {what}: png, svg or pdf")
+    parser.add_argument("--series", nargs="+", metavar="NAME", help=f"series in the picture (default: {shown})")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """For machines."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
 def follow_rows(forecaster: "Forecaster", options: argparse.Namespace) -> "tuple[Any, Any]":
     """Take the rows of --new, and keep what they lead to if that is asked for; the rows, and how surprising they were.
 

@@ -1,14 +1,21 @@
 """`smct predict`: forecasts with intervals, as a table and as a picture."""
 
 import argparse
-from pathlib import Path
 
 from smc_transformer.commands.options import Commands, probability
 
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    from smc_transformer.commands.model_options import add_forecast, add_levels, add_model, add_rows
+    from smc_transformer.commands.model_options import (
+        add_forecast,
+        add_json,
+        add_levels,
+        add_model,
+        add_picture,
+        add_rows,
+        add_table_out,
+    )
     from smc_transformer.commands.reading import add_reading_options
 
     parser = commands.add_parser(
@@ -27,11 +34,10 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--quantile", type=probability, nargs="+", default=[], metavar="P", help="further columns y-q-10 for 0.1"
     )
-    parser.add_argument("--out", type=Path, help="file for the table: CSV or Parquet (default: CSV on standard output)")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="file for the picture: png, svg or pdf")
-    parser.add_argument("--series", nargs="+", metavar="NAME", help="series in the picture (default: the first dozen)")
+    add_table_out(parser, "the table (default: CSV on standard output)")
+    add_picture(parser, "the forecasts, their bands and the history", "the first dozen")
     add_reading_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

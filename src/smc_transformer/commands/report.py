@@ -8,7 +8,7 @@ from smc_transformer.commands.options import Commands, seed
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    from smc_transformer.commands.model_options import add_forecast, add_model
+    from smc_transformer.commands.model_options import add_forecast, add_json, add_model
     from smc_transformer.commands.reading import FILES, add_reading_options
 
     parser = commands.add_parser(
@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--title", default="Forecast", help="heading of the page")
     add_forecast(parser)
     add_reading_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

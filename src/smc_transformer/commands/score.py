@@ -1,14 +1,20 @@
 """`smct score`: how surprising observed values are, as a table and as a marked picture."""
 
 import argparse
-from pathlib import Path
 
 from smc_transformer.commands.options import Commands
 
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    from smc_transformer.commands.model_options import add_levels, add_model, add_rows
+    from smc_transformer.commands.model_options import (
+        add_json,
+        add_levels,
+        add_model,
+        add_picture,
+        add_rows,
+        add_table_out,
+    )
     from smc_transformer.commands.reading import add_reading_options
 
     parser = commands.add_parser(
@@ -25,11 +31,10 @@ def add(commands: Commands) -> None:
     add_rows(parser, "series to score from their first rows on", required=True)
     add_levels(parser, (95, 99), "central intervals")
     parser.add_argument("--anomalies", action="store_true", help="only the anomalies, the most surprising first")
-    parser.add_argument("--out", type=Path, help="file for the table: CSV or Parquet (default: CSV on standard output)")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="file for the picture: png, svg or pdf")
-    parser.add_argument("--series", nargs="+", metavar="NAME", help="series in the picture (default: the first dozen)")
+    add_table_out(parser, "the table (default: CSV on standard output)")
+    add_picture(parser, "the values, the anomalies marked", "the first dozen")
     add_reading_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

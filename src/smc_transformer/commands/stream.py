@@ -31,7 +31,7 @@ def add(commands: Commands) -> None:
         description=(
             "Reads observations as JSON lines and answers each in one line: how surprising it was, and the forecast of "
             "what comes next. A line that cannot be taken (not JSON, an unknown series, a time that is not after the "
-            "last) is answered by an error, and the stream goes on. A line is answered when its effect is on disk: "
+            "last) is answered by an error, and the stream goes on. A line is answered when its effect is written: "
             "a process that is killed at any moment goes on where it stopped when it is started again."
         ),
         epilog=EXAMPLE,

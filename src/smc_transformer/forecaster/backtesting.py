@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Generator, Tensor
 
 from smc_transformer.forecaster.forecast import Forecast, Number
-from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, read_series
+from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, as_timestamps, in_zone_of, read_series
 from smc_transformer.metrics import covered, energy_score, interval_score
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ class Backtest:
 
     Attributes:
         forecasts: a row for each series, cutoff (the last row that was known) and time, in columns such as y (what
-            came), y-mean, y-lo-95, y-hi-95, y-crps and y-pit.
+            came), y-mean, y-lo-95, y-hi-95, y-crps and y-pit (for whole numbers drawn between P(Y < y) and P(Y <= y),
+            so that it is uniform for calibrated forecasts of any law).
         metrics: a row for each target: mse of the mean, crps, picp, mpiw and winkler of the 95 % interval, and the
             energy score of whole paths (joint over steps and targets), all in the user's units and averaged over what
             was observed.
@@ -76,9 +77,12 @@ def _is_ahead(forecaster: "Forecaster", given: list[Series], count: int) -> bool
     if not forecaster.is_fitted:
         return False
     until = forecaster.fitted.trained_until
-    return all(
-        series.name not in until or until[series.name] <= series.times[len(series) - count - 1] for series in given
-    )
+    for series in given:
+        if series.name in until:
+            times = in_zone_of(series.times, until[series.name], f"series {series.name!r}")
+            if times[len(series) - count - 1] < until[series.name]:
+                return False
+    return True
 
 
 def _rows_until(
@@ -86,10 +90,11 @@ def _rows_until(
 ) -> pd.DataFrame:
     """The rows of each series up to its cutoff, or the last of these."""
     settings = forecaster.settings
-    times = table[settings.time_column]
+    times = table[settings.time_column].reset_index(drop=True)
     if isinstance(settings.freq, str):
-        times = pd.to_datetime(times)
-    known = table[(times <= table[settings.id_column].map(until)).to_numpy()]
+        times = pd.Series(as_timestamps(times, settings.time_column))
+    last = pd.Series([until[name] for name in table[settings.id_column]])
+    known = table[(times <= last).to_numpy()]
     return known if rolling is None else known.groupby(settings.id_column, sort=False).tail(rolling)
 
 
@@ -110,7 +115,7 @@ def _forecast_at(
     forecast = fitted.forecast(standings, future, n_paths, generator)
     observed = torch.from_numpy(np.stack([future[name].values for name in forecast.names]))
     observed = observed[..., : len(settings.targets)]
-    found = scores.add(forecast, observed)
+    found = scores.add(forecast, observed, generator)
     columns = forecast.interval(levels) if levels else forecast.mean[[settings.id_column, settings.time_column]]
     cutoffs = pd.Index([standings[name].last_time for name in forecast.names]).repeat(horizon)
     columns.insert(1, "cutoff", cutoffs)
@@ -132,7 +137,9 @@ class _Scores:
     def __init__(self) -> None:
         self.parts: dict[str, list[Tensor]] = {}
 
-    def add(self, forecast: Forecast, observed: Float[Tensor, "series horizon target"]) -> dict[str, Tensor]:
+    def add(
+        self, forecast: Forecast, observed: Float[Tensor, "series horizon target"], generator: Generator | None
+    ) -> dict[str, Tensor]:
         law, seen = forecast.law, ~observed.isnan()
         interval = law.interval(LEVEL / 100)
         found = {
@@ -141,7 +148,7 @@ class _Scores:
             "picp": covered(interval, observed).double(),
             "mpiw": interval[1] - interval[0],
             "winkler": interval_score(interval, observed, LEVEL / 100),
-            "pit": law.cdf(observed),
+            "pit": law.pit(observed, generator),
         }
         found = {name: values.where(seen, float("nan")) for name, values in found.items()}
         for name, values in found.items():

@@ -15,11 +15,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from smc_transformer.chart_style import band_shades, draw_band, legend_above, quiet_frame
 from smc_transformer.checks import check_count
 from smc_transformer.empirical import Samples
 from smc_transformer.forecaster.scaling import Scaler
-from smc_transformer.forecaster.table import Name, TableError, as_pandas
+from smc_transformer.forecaster.table import Name, TableError, as_pandas, as_timestamps, in_zone_of
 from smc_transformer.model import SMCTransformer
+from smc_transformer.plots import BLUE, INK
 from smc_transformer.predictive import Mixture, VarianceParts
 from smc_transformer.randomness import as_generator
 from smc_transformer.smc.weights import uniform_log_weights
@@ -163,7 +165,7 @@ class Forecast:
         history: Any = None,
         level: Sequence[Number] = (95, 80, 50),
     ) -> Any:
-        """A fan chart of one series; returns matplotlib's axes.
+        """A fan chart of one series, its legend above it; returns matplotlib's axes.
 
         Args:
             ax: axes to draw on; None makes some.
@@ -185,15 +187,17 @@ class Forecast:
         number, place = self.names.index(name), self.targets.index(column)
         times = self.times[number]
         if history is not None:
-            past = as_pandas(history)
+            past = self._with_times(as_pandas(history))
             past = past[past[self.id_column] == name]
-            ax.plot(past[self.time_column], past[column], color="black", linewidth=1, label="observed")
-        for percent in sorted(check_levels(level), reverse=True):
+            ax.plot(past[self.time_column], past[column], color=INK, linewidth=1.1, label="observed")
+        shades = band_shades(check_levels(level))
+        for percent, shade in shades.items():
             lower, upper = (end[number, :, place] for end in self.law.interval(percent / 100))
-            ax.fill_between(times, lower, upper, color="tab:blue", alpha=0.2, linewidth=0, label=f"{percent:g} %")
-        ax.plot(times, self.law.quantile(0.5)[number, :, place], color="tab:blue", label="median")
-        ax.set_title(f"{name}: {column}")
-        ax.legend(loc="upper left", fontsize="small")
+            draw_band(ax, times, lower, upper, shade, f"{percent:g} %")
+        median = self.law.quantile(0.5)[number, :, place]
+        ax.plot(times, median, color=BLUE, linewidth=1.8, marker="o" if len(times) == 1 else None, label="median")
+        quiet_frame(ax, times)
+        legend_above(ax, f"{name}: {column}")
         return ax
 
     def _mean_columns(self, number: int, name: str) -> dict[str, np.ndarray]:
@@ -225,13 +229,21 @@ class Forecast:
         return _with_plain_names(pd.DataFrame(found), self.id_column)
 
     def _values_at_times(self, values: Any) -> Float[np.ndarray, "series horizon target"]:
-        table = as_pandas(values)
+        table = self._with_times(as_pandas(values))
         self._check_columns(table, (self.id_column, self.time_column, *self.targets))
         own = self.mean[[self.id_column, self.time_column]]
         found = own.merge(table, on=[self.id_column, self.time_column], how="left")
         if len(found) != len(own):
             raise TableError(f"the table must hold one row for each series and time, got {len(table)} rows")
         return found[list(self.targets)].to_numpy(float, copy=True).reshape(len(self.names), self.horizon, -1)
+
+    def _with_times(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The table with times as those of the forecast: text and dates become timestamps, in the same zone."""
+        own, column = self.times[0], self.time_column
+        if column not in table.columns or not isinstance(own, pd.DatetimeIndex):
+            return table
+        times = as_timestamps(table[column], column)
+        return table.assign(**{column: in_zone_of(times, own, f"column {column!r}")})
 
     def _check_columns(self, table: pd.DataFrame, columns: tuple[str, ...]) -> None:
         absent = [column for column in columns if column not in table.columns]
