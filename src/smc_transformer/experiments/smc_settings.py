@@ -118,7 +118,7 @@ def _paper(dataset: str, profile: str, *, n_training_windows: int) -> SMCSetting
             steps,
             validations=epochs,
             batch_size=batch_size,
-            # The peak of the schedule as published: a shorter warm-up alone would lift it tenfold, and energy diverges.
+            # The peak of the schedule as published; a shorter warm-up alone would lift it several times.
             learning_rate=(warmup * steps / WARMUP_STEPS) ** 0.5,
             schedule="vaswani",
             warmup=warmup,
