@@ -117,6 +117,7 @@ def test_profiles_are_said_in_plain_words():
         QUICK,
         epochs=Epochs(3, bayesian=7),
         epochs_on={"covid": long, "weather": Epochs(2, bayesian=1), "stock": long},
+        synthetic_smc_epochs=4,
         n_windows=400,
         n_samples=90,
         best_seeds=6,
@@ -124,9 +125,11 @@ def test_profiles_are_said_in_plain_words():
     )
     assert profile.describe() == (
         "profile quick: baselines train 3 epochs, the Bayesian LSTM 7 (70 and 80 on covid, stock; 2 and 1 on weather; "
-        "in the paper 50 and 150); scores are taken on at most 400 evenly spaced test windows, with 90 samples of each "
-        "forecast; synthetic data: 5 folds, real data: 6 seeds of the best SMC Transformer and 2 of the others on the "
-        "chronological split, 1 seed on the split of the paper."
+        "in the paper 50 and 150), the SMC Transformer of the paper as many as the baselines, on synthetic data 4; "
+        "scores are taken on at most 400 evenly spaced test windows, with 90 samples of each forecast; synthetic data: "
+        "5 folds, real data: 6 seeds of the best SMC Transformer and 2 of the others on the chronological split, "
+        "1 seed on the split of the paper."
     )
     assert "2 of 5 folds, real data: 2 seeds" in profile.describe(seeds=2)
-    assert "baselines train 50 epochs, the Bayesian LSTM 150; scores are taken on all test windows" in PAPER.describe()
+    assert "baselines train 50 epochs, the Bayesian LSTM 150, the SMC Transformer" in PAPER.describe()
+    assert "on synthetic data 50; scores are taken on all test windows" in PAPER.describe()

@@ -14,8 +14,8 @@ from smc_transformer.laws.masked import condition, masked_root, observed_sum, sq
 from smc_transformer.nn.covariance import COVARIANCES
 from smc_transformer.predictive import Components, Mixture
 
-PAIRS_AT_ONCE = 4_000_000
-"""How many pairs of components the CRPS handles at a time, to bound its memory."""
+PAIRS_AT_ONCE = 250_000
+"""How many pairs of components the CRPS handles at a time: what the processor's cache holds."""
 
 
 class GaussianComponents(Components):
@@ -136,19 +136,30 @@ def gaussian_crps(
 def half_mean_difference(
     weights: Float[Tensor, "batch particle time 1"], components: GaussianComponents
 ) -> Float[Tensor, "batch time target"]:
-    """E|X - X'| / 2 over all pairs of Gaussian components."""
+    """E|X - X'| / 2 over all pairs of Gaussian components.
+
+    Particles stand in a ring; each is paired with those up to half a turn ahead, so that every pair is met once.
+    """
     batch, n_particles, n_steps, n_targets = components.mean.shape
+    half = n_particles // 2
+    times_met = torch.full((half + 1,), 2.0).to(components.mean)
+    times_met[0] = 1.0  # a particle and itself
+    if n_particles % 2 == 0:
+        times_met[half] = 1.0  # opposite particles meet from both sides
 
     def rows(values: Tensor) -> Tensor:
         return values.expand_as(components.mean).permute(0, 2, 3, 1).reshape(-1, n_particles)
 
-    at_once = max(1, PAIRS_AT_ONCE // n_particles**2)
+    def ahead(values: Float[Tensor, "row particle"]) -> Float[Tensor, "row shift particle"]:
+        return torch.cat([values, values[:, :half]], dim=1).unfold(1, n_particles, 1)
+
+    at_once = max(1, PAIRS_AT_ONCE // (n_particles * (half + 1)))
     differences = []
     chunks = (rows(values).split(at_once) for values in (weights, components.mean, components.variance))
     for weight, mean, variance in zip(*chunks, strict=True):
-        deviation = (variance.unsqueeze(2) + variance.unsqueeze(1)).sqrt()
-        pairs = mean_absolute(mean.unsqueeze(2) - mean.unsqueeze(1), deviation)
-        differences.append((weight.unsqueeze(1) @ pairs @ weight.unsqueeze(2)).view(-1))
+        deviation = (variance.unsqueeze(1) + ahead(variance)).sqrt()
+        pairs = mean_absolute(mean.unsqueeze(1) - ahead(mean), deviation)
+        differences.append((weight.unsqueeze(1) * ahead(weight) * pairs).sum(dim=-1) @ times_met)
     return 0.5 * torch.cat(differences).view(batch, n_steps, n_targets)
 
 
