@@ -157,3 +157,15 @@ def test_rows_in_another_zone_go_on_in_that_of_the_fit():
         forecast.cdf(naive)
     text = rows_between(table, 36, 40).assign(ds=lambda df: df["ds"].map(lambda time: time.isoformat()))
     pd.testing.assert_frame_equal(forecast.cdf(text), forecast.cdf(rows_between(table, 36, 40)))
+
+
+def test_future_inputs_in_another_zone_are_found_and_those_without_one_are_named():
+    table = hourly("Europe/Berlin")
+    forecaster = make(freq="h", future_inputs=["x"]).fit(head(table, 32), progress=False)
+    future = rows_between(table, 32, 36).drop(columns="y")
+    pd.testing.assert_frame_equal(
+        forecaster.predict(future=future, n_paths=5),
+        forecaster.predict(future=future.assign(ds=future["ds"].dt.tz_convert("Asia/Tokyo")), n_paths=5),
+    )
+    with pytest.raises(TableError, match=r"future, series 'a': times have no time zone, but .* in Europe/Berlin"):
+        forecaster.predict(future=future.assign(ds=future["ds"].dt.tz_localize(None)))

@@ -20,7 +20,7 @@ from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.persistence import load_fitted, save_fitted
 from smc_transformer.forecaster.settings import Settings, names
 from smc_transformer.forecaster.surprise import surprise_table
-from smc_transformer.forecaster.table import Name, Series, TableError, read_series
+from smc_transformer.forecaster.table import Name, Series, TableError, in_zone_of, read_series
 from smc_transformer.forecaster.training import TrainingReport, train
 from smc_transformer.forecaster.windows import training_windows, validation_windows
 from smc_transformer.model import SMCTransformer
@@ -353,7 +353,7 @@ class Forecaster:
         for name, index in times.items():
             if name not in given:
                 raise TableError(f"future has no rows of series {name!r}")
-            places = given[name].times.get_indexer(index)
+            places = in_zone_of(given[name].times, index[0], f"future, series {name!r}").get_indexer(index)
             if (places < 0).any():
                 first = index[int(np.flatnonzero(places < 0)[0])]
                 raise TableError(f"future has no row of series {name!r} at {first}, which the forecast needs")
