@@ -98,12 +98,9 @@ QUICK = Profile(
     epochs=Epochs(12, bayesian=12),
     epochs_on={
         "covid": Epochs(50, bayesian=50),
-        "model1": Epochs(20, bayesian=20),
-        "model2": Epochs(20, bayesian=20),
-        "model3": Epochs(20, bayesian=20),
         "weather": Epochs(8, bayesian=6),
     },
-    synthetic_smc_epochs=8,
+    synthetic_smc_epochs=6,
     n_windows=500,
 )
 """All of synthetic in 10 minutes, all of the real data in 90, on two cores."""
