@@ -98,6 +98,9 @@ QUICK = Profile(
     epochs=Epochs(12, bayesian=12),
     epochs_on={
         "covid": Epochs(50, bayesian=50),
+        "model1": Epochs(20, bayesian=20),
+        "model2": Epochs(20, bayesian=20),
+        "model3": Epochs(20, bayesian=20),
         "weather": Epochs(8, bayesian=6),
     },
     synthetic_smc_epochs=6,
