@@ -26,6 +26,7 @@ SMALL = SMCSettings(
     widen_to=0.95,
     units_of_change=True,
     particles=6,
+    test_particles=12,
 )
 
 
@@ -195,9 +196,8 @@ def test_windows_with_gaps_are_left_out_if_they_are_few(n_with_gaps, n_left):
     assert len(smc_method_module._mostly_complete(x)) == n_left
 
 
-def test_validation_windows_are_not_too_many(monkeypatch, trainers):
-    monkeypatch.setattr(smc_method_module, "VALIDATION_WINDOWS", 5)
-    SMCMethod(replace(SMALL, widen_to=None)).fit(windows(), seed=0)
+def test_validation_windows_are_not_too_many(trainers):
+    SMCMethod(replace(SMALL, widen_to=None, validation_windows=5)).fit(windows(), seed=0)
     assert [len(validation) for _, (_, validation) in trainers] == [5, 5, 5]
 
 
@@ -259,6 +259,9 @@ def test_all_settings_can_be_written_down(config, profile):
     for dataset in ("covid", "air_quality", "weather", "energy", "stock"):
         settings = SMCMethod(smc_settings(config, dataset, profile)).settings()
         assert json.loads(json.dumps(settings)) == settings
+        assert "initial_observation_variance" in settings["model"]  # defaults are written too
+        assert "n_inputs" not in settings["model"]  # but not what follows from the data
+        assert settings["test_particles"] >= 256  # as PROTOCOL asks of likelihoods
 
 
 @pytest.mark.parametrize("config", ABLATIONS)

@@ -32,12 +32,6 @@ from smc_transformer.randomness import as_generator
 if TYPE_CHECKING:
     from smc_transformer.datasets import Windows
 
-VALIDATION_WINDOWS = 250
-"""Validation windows, evenly spaced, by which epochs are chosen."""
-WIDENING_WINDOWS = 500
-"""Validation windows, evenly spaced, by which noise is widened: a share near 95 % needs more of them than a mean."""
-VALIDATION_PATHS = 32
-"""Paths of each of them."""
 FEW_MISSING = 0.1
 """Up to this share of training windows with missing values are left out: the others train several times faster."""
 
@@ -55,8 +49,13 @@ class SMCSettings:
         widen_to: share of validation observations that 95 % intervals should cover; None: as they are.
         widening_blocks: consecutive blocks of validation windows whose median coverage counts, so that one storm does
             not set the width of all intervals.
+        widening_windows: validation windows, evenly spaced, by which noise is widened: a share near 95 % needs more of
+            them than a mean.
+        validation_windows: validation windows, evenly spaced, by which epochs are chosen.
+        validation_paths: paths of each of them.
         units_of_change: whether values are divided by the deviation of their one-step changes.
-        particles: particles that filter histories; whole test windows get twice as many.
+        particles: particles that filter the histories of forecasts.
+        test_particles: those that filter whole test windows: what likelihoods are estimated by.
     """
 
     model: dict[str, Any] = field(default_factory=dict)
@@ -66,8 +65,12 @@ class SMCSettings:
     forecast_paths: int = 8
     widen_to: float | None = None
     widening_blocks: int = 5
+    widening_windows: int = 500
+    validation_windows: int = 250
+    validation_paths: int = 32
     units_of_change: bool = False
     particles: int = 64
+    test_particles: int = 256
 
 
 class SMCMethod(Method):
@@ -77,7 +80,13 @@ class SMCMethod(Method):
         self.chosen = settings
 
     def settings(self) -> dict[str, Any]:
-        return asdict(self.chosen)
+        """All settings, those of the model with their defaults, so that a result knows what made it."""
+        config = SMCTransformerConfig(n_inputs=1, n_targets=1, **self.chosen.model).to_dict()
+        of_the_data = ("n_inputs", "n_targets")
+        return {
+            **asdict(self.chosen),
+            "model": {name: value for name, value in config.items() if name not in of_the_data},
+        }
 
     def fit(self, data: "Windows", *, seed: int, progress: bool = False) -> dict[str, Any]:
         chosen = self.chosen
@@ -85,7 +94,7 @@ class SMCMethod(Method):
         self.units = _typical_changes(data.train) if chosen.units_of_change else data.train.new_ones(data.n_inputs)
         train = _mostly_complete(data.train) / self.units
         held_out = data.validation / self.units
-        validation = held_out[evenly_spaced(len(held_out), VALIDATION_WINDOWS)]
+        validation = held_out[evenly_spaced(len(held_out), chosen.validation_windows)]
         config = SMCTransformerConfig(n_inputs=data.n_inputs, n_targets=data.n_modelled, **chosen.model)
         self.model = SMCTransformer(config, generator=seed)
         if isinstance(self.model.encoder, ChangesEncoder):
@@ -95,10 +104,11 @@ class SMCMethod(Method):
             "training_windows": len(train),
             **{name: [report.validation_loss for report in history] for name, history in reports.items()},
         }
+        facts["between_particles"] = _between_particles(self.model, validation, data.n_targets, seed)
         self.one_step_model = copy.deepcopy(self.model)
         if chosen.widen_to is not None:
             n_scored, n_blocks = data.n_targets, chosen.widening_blocks
-            judges = held_out[evenly_spaced(len(held_out), WIDENING_WINDOWS)]
+            judges = held_out[evenly_spaced(len(held_out), chosen.widening_windows)]
             facts["widening"] = {
                 "unistep": widen_to_cover(
                     self.one_step_model,
@@ -113,7 +123,6 @@ class SMCMethod(Method):
                     6,
                 ),
             }
-        facts["between_particles"] = _between_particles(self.one_step_model, validation[:100], data.n_targets, seed)
         facts["parameters"] = sum(parameter.numel() for parameter in self.model.parameters())
         return facts
 
@@ -126,7 +135,9 @@ class SMCMethod(Method):
             "likelihood": (chosen.likelihood, Likelihood()),
             "forecast": (
                 chosen.forecast,
-                ForecastScore(data.history, units, n_paths=chosen.forecast_paths, validation_paths=VALIDATION_PATHS),
+                ForecastScore(
+                    data.history, units, n_paths=chosen.forecast_paths, validation_paths=chosen.validation_paths
+                ),
             ),
         }
         return {name: (stage, goal) for name, (stage, goal) in stages.items() if stage is not None}
@@ -135,7 +146,7 @@ class SMCMethod(Method):
         self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | int | None = None
     ) -> Predictive:
         generator = as_generator(generator)
-        mixture = particle_filter(self.one_step_model, x / self.units, 2 * self.chosen.particles, generator).predictive
+        mixture = particle_filter(self.one_step_model, x / self.units, self.chosen.test_particles, generator).predictive
         if not self.chosen.units_of_change:
             return mixture
         return RescaledMixture(mixture, self.units[: self.n_modelled], generator)

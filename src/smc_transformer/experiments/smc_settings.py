@@ -40,7 +40,7 @@ BEST = SMCSettings(
     squared_error=Stage(3000, validations=60, batch_size=64, learning_rate=3e-3, patience=10),
     likelihood=Stage(400, validations=16, batch_size=64, learning_rate=3e-3, patience=4),
     forecast=Stage(1200, validations=20, batch_size=32, learning_rate=1.5e-3, warmup=0.05, patience=6),
-    widen_to=0.96,  # two standard errors of a share among 500 windows above what is promised
+    widen_to=0.96,  # above 0.95: the same validation windows chose the weights, so they flatter (docs/results.md)
     units_of_change=True,
 )
 """One configuration for all real data."""
@@ -48,6 +48,16 @@ BEST = SMCSettings(
 
 def _with_model(**changed: Any) -> "Callable[[SMCSettings], SMCSettings]":
     return lambda settings: replace(settings, model={**settings.model, **changed})
+
+
+def _each_stage(settings: SMCSettings, change: "Callable[[Stage], Stage]") -> SMCSettings:
+    """The same change in all stages that there are."""
+    return replace(
+        settings,
+        squared_error=settings.squared_error and change(settings.squared_error),
+        likelihood=change(settings.likelihood),
+        forecast=settings.forecast and change(settings.forecast),
+    )
 
 
 ABLATIONS: dict[str, "Callable[[SMCSettings], SMCSettings]"] = {
@@ -59,6 +69,8 @@ ABLATIONS: dict[str, "Callable[[SMCSettings], SMCSettings]"] = {
     "best-without_input_changes": _with_model(input_changes=False),
     "best-without_predicting_changes": _with_model(predict_change=False),
     "best-without_heavy_tails": _with_model(observation="heteroscedastic"),
+    "best-without_state_dependent_scales": _with_model(observation="gaussian"),  # nor heavy tails
+    "best-without_averaging": lambda settings: _each_stage(settings, lambda stage: replace(stage, averaging=None)),
     "best-without_recurrent_encoder": _with_model(encoder="linear", position_encoding="sinusoidal"),
 }
 """The best configuration with one ingredient left out."""
@@ -82,27 +94,14 @@ def smc_settings(config: str, dataset: str, profile: str) -> SMCSettings:
     if config == "paper":
         epochs = PROFILES[profile].baseline_epochs("smc_transformer", dataset)
         return _paper(dataset, epochs, n_training_windows=_TRAINING_WINDOWS[dataset])
-    best = _lengthened(BEST, LONGER[profile] * _length(_TRAINING_WINDOWS[dataset]))
+    longer = LONGER[profile] * _length(_TRAINING_WINDOWS[dataset])
+    best = _each_stage(BEST, lambda stage: replace(stage, steps=longer * stage.steps))
     return best if config == "best" else ABLATIONS[config](best)
 
 
 def _length(n_training_windows: int) -> int:
     """How long to train: where there are many data, it takes longer to have seen them."""
     return 1 if n_training_windows < 10_000 else 2
-
-
-def _lengthened(settings: SMCSettings, factor: int) -> SMCSettings:
-    """All stages longer by a factor."""
-
-    def longer(stage: Stage) -> Stage:
-        return replace(stage, steps=factor * stage.steps)
-
-    return replace(
-        settings,
-        squared_error=settings.squared_error and longer(settings.squared_error),
-        likelihood=longer(settings.likelihood),
-        forecast=settings.forecast and longer(settings.forecast),
-    )
 
 
 _TRAINING_WINDOWS = {"covid": 622, "air_quality": 6158, "weather": 48976, "energy": 13802, "stock": 2074}
@@ -147,5 +146,5 @@ def _synthetic(kind: str, n_particles: int, dataset: str, profile: str) -> SMCSe
             n_lines=5 if n_particles > 10 else None,  # hardly more variance than with all 30 (docs/learning.md)
             averaging=None if bimodal else 0.99,
         ),
-        particles=128,  # and twice as many for the likelihood: PROTOCOL wants 256
+        particles=128,
     )
