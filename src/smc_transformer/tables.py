@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PARQUET = (".parquet", ".pq")
+MARK = "'"
 STANDARD = "-"
 """As the name of a file: standard input or output, as CSV."""
 
@@ -42,18 +43,26 @@ class Dialect:
     time_format: str | None = None
 
 
-def read_table(path: Path | str, dialect: Dialect | None = None, *, text_columns: Sequence[str] = ()) -> "pd.DataFrame":
+def read_table(
+    path: Path | str,
+    dialect: Dialect | None = None,
+    *,
+    text_columns: Sequence[str] = (),
+    time_column: str | None = None,
+) -> "pd.DataFrame":
     """A table from a file.
 
     Args:
         path: the file; "-" is standard input.
         dialect: how text is to be read.
-        text_columns: columns that stay text even where they look like numbers ("007"). Absent ones do not matter.
+        text_columns: columns that stay text even where they look like numbers ("007") or like nothing ("NA"); only an
+            empty cell is missing. Absent ones do not matter.
+        time_column: a column in which no number stands for a missing value.
     """
     dialect = dialect or Dialect()
     table = _read_parquet(Path(path)) if kind_of(path) in PARQUET else _read_text(path, dialect, text_columns)
     if dialect.missing:
-        numbers = table.select_dtypes("number").columns
+        numbers = table.select_dtypes("number").columns.difference([*text_columns, time_column], sort=False)
         table[numbers] = table[numbers].mask(table[numbers].isin(list(dialect.missing)))
     return table
 
@@ -102,16 +111,21 @@ def _read_text(path: Path | str, dialect: Dialect, text_columns: Sequence[str]) 
 
     separator = dialect.separator or ("\t" if kind_of(path) == ".tsv" else ",")
     source = sys.stdin.buffer if str(path) == STANDARD else path
-    texts = dict.fromkeys(text_columns, "str")
+    # With a mark before them "NA" and "007" are read as any other text.
+    texts = {column: lambda cell: MARK + cell for column in text_columns}
     try:
         with unpacking():
-            return pd.read_csv(source, sep=separator, decimal=dialect.decimal, dtype=texts)
+            table = pd.read_csv(source, sep=separator, decimal=dialect.decimal, converters=texts)
     except pd.errors.EmptyDataError:
         raise TableFileError("the file is empty") from None
     except UnicodeDecodeError as error:
         raise TableFileError(f"the file is not text in UTF-8: {error}") from None
     except PackedFileError as error:
         raise TableFileError(f"the file cannot be unpacked: {error}") from None
+    for column in table.columns.intersection(list(texts)):
+        names = table[column].str.removeprefix(MARK)
+        table[column] = names.where(names != "", None)
+    return table
 
 
 def _read_parquet(path: Path) -> "pd.DataFrame":

@@ -15,6 +15,7 @@ from command_tables import QUICK, fails, json_lines, run, run_json, waves, write
 from smc_transformer.forecaster import Forecaster
 from smc_transformer.live import Journal, JournalError, Service, recover
 from smc_transformer.live.lock import only_writer
+from smc_transformer.live.rows import RowError, _timestamp
 
 
 @pytest.fixture
@@ -69,6 +70,9 @@ def test_wrong_lines_are_answered_and_the_stream_goes_on(capsys, model, monkeypa
         (b'{"unique_id": "a", "ds": "2024-01-04T07:00", "y": 1}', "not after the last"),
         (b'{"unique_id": "a", "ds": "2024-01-04T08:30", "y": 1}', "not on the grid"),
         (b'{"unique_id": "a", "ds": "2124-01-04T08:00", "y": 1}', "more than 1000 steps"),
+        (b'{"unique_id": "a", "ds": "9999-12-31T00:00", "y": 1}', "more than 1000 steps"),
+        (b'{"unique_id": "a", "ds": "2024-01-04T08:00", "y": ' + 5000 * b"1" + b"}", "not a line of JSON"),
+        (b'{"unique_id": "' + 5000 * b"7" + b'", "ds": "2024-01-04T08:00", "y": 1}', "unknown series '777"),
         (b'{"unique_id": "a", "ds": "2024-01-04T08:00"}', "no 'y'"),
         (b'{"unique_id": "a", "ds": "2024-01-04T08:00", "y": "1"}', "number or null"),
         (b'{"unique_id": "a", "ds": "2024-01-04T08:00", "y": true}', "number or null"),
@@ -89,6 +93,11 @@ def test_wrong_lines_are_answered_and_the_stream_goes_on(capsys, model, monkeypa
     assert first["forecast"][0]["ds"] == "2024-01-04T09:00:00"
     assert second["surprise"] == []  # nothing was observed
     assert second["forecast"][0]["ds"] == "2024-01-04T12:00:00"
+
+
+def test_times_that_cannot_be_counted_in_the_units_of_the_fit_are_named():
+    with pytest.raises(RowError, match="'ds' is out of reach"):
+        _timestamp("9999-12-31T00:00", "ds", pd.Timestamp("2024-01-04").as_unit("ns"))
 
 
 def test_a_fault_of_any_size_does_not_end_the_stream(model):
@@ -135,6 +144,40 @@ def test_a_state_of_its_own_leaves_the_model_alone(capsys, model, lines, tmp_pat
     other = tmp_path / "other"
     run_json(capsys, "fit", data, *QUICK, "--seed", 1, "--out", other)
     assert "another fit" in fails(capsys, 1, "stream", other, "--state", tmp_path / "live", "--input", lines)
+
+
+def test_a_state_of_its_own_begins_where_a_killed_stream_ended(capsys, model, lines, tmp_path):
+    killed_after(model, lines, 3)
+    expected = recover(model).predict(n_paths=20)["y"].tolist()
+    (tmp_path / "none.jsonl").write_text("")
+    stream(capsys, model, "--input", tmp_path / "none.jsonl", "--state", tmp_path / "state")
+    assert recover(tmp_path / "state").predict(n_paths=20)["y"].tolist() == expected
+
+
+def test_folders_that_are_no_models_are_named_and_left_alone(capsys, model, lines, tmp_path):
+    assert "config.json is missing" in fails(capsys, 1, "stream", tmp_path, "--input", lines)
+    assert not (tmp_path / "stream.lock").exists()
+    config = (model / "config.json").read_text()
+    for text in (config[:40], "{}"):
+        (model / "config.json").write_text(text)
+        assert "config.json" in fails(capsys, 1, "stream", model, "--input", lines)
+
+
+def test_a_new_fit_waits_for_the_stream_and_forgets_its_lines(capsys, model, data, lines):
+    fit = ("fit", data, *QUICK, "--out", model)
+    with only_writer(model):
+        assert "another process is writing" in fails(capsys, 1, *fit)
+    first = stream(capsys, model, "--input", lines)
+    assert run(capsys, *fit)[0] == 0  # the same model, which stands at the end of the fit again
+    assert stream(capsys, model, "--input", lines, "--resume") == first
+    service = Service(model, n_paths=20)
+    assert "forecast" in service.take(b'{"unique_id": "a", "ds": "2024-01-05T00:00", "y": 1}', 25)
+    shutil.rmtree(model)
+    small = {"config": {"d_model": 4, "d_ff": 4}, "training": {"likelihood_steps": 1, "forecast_steps": 1}}
+    Forecaster(input_size=10, horizon=4, **small).fit(waves(40), progress=False).save(model)
+    with pytest.raises(JournalError, match="another fit"):
+        service.save()
+    service.close()
 
 
 def test_one_writer_at_a_time(capsys, model, lines):

@@ -102,3 +102,12 @@ def test_what_cannot_be_unpacked(ending, tmp_path):
         path.write_bytes(b"name,x\n1,2\n")
         with pytest.raises(TableFileError, match="cannot be unpacked"):
             read_table(path)
+
+
+def test_names_are_text_whatever_they_look_like(tmp_path):
+    (tmp_path / "table.csv").write_text("name,ds,x\nNA,0,0\nnull,1,5\n007,2,\n,3,1\n")
+    found = read_table(tmp_path / "table.csv", Dialect(missing=(0.0,)), text_columns=["name"], time_column="ds")
+    assert found["name"][:3].tolist() == ["NA", "null", "007"]
+    assert found["name"].isna().tolist() == [False, False, False, True]
+    assert found["ds"].tolist() == [0, 1, 2, 3]  # a time is never missing
+    assert found["x"].isna().tolist() == [True, False, True, False]

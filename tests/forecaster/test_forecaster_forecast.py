@@ -10,7 +10,7 @@ from forecaster_tables import SHORT, TINY, head, make, series, walks
 
 from smc_transformer import metrics
 from smc_transformer.empirical import Samples
-from smc_transformer.forecaster import Forecaster
+from smc_transformer.forecaster import Forecaster, TableError
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +175,40 @@ def test_whole_number_laws():
     forecast = forecaster.fit(table, progress=False).forecast(n_paths=100)
     assert (forecast.paths == forecast.paths.round()).all()
     assert forecaster.score(table)["log_density"].max() <= 0  # probabilities, not densities
+    before = forecaster.predict(n_paths=20)
+    for value in (-1.0, 2.5):  # neither can be: the state must not see them
+        with pytest.raises(
+            TableError, match=rf"series 'a', column 'y' is {value:g} at 80 \(row 0\); .* whole numbers of at least 0"
+        ):
+            forecaster.update(series("a", [value], start=80))
+    pd.testing.assert_frame_equal(forecaster.predict(n_paths=20), before)
+
+
+def test_classes_beyond_the_last_are_named():
+    settings = {"scaling": "none", "config": {**TINY, "observation": "categorical", "n_classes": 3}}
+    table = series("a", np.arange(60) % 3)
+    forecaster = make(**settings).fit(table, progress=False)
+    with pytest.raises(TableError, match=r"column 'y' is 3 at 60 .* whole numbers from 0 to 2"):
+        forecaster.update(series("a", [3.0], start=60))
+    with pytest.raises(TableError, match="column 'y' is 4 at 30"):
+        make(**settings).fit(table.assign(y=table["y"].where(table["ds"] != 30, 4.0)), progress=False)
+
+
+def test_a_count_below_0_has_no_density():
+    table = series("a", np.random.default_rng(0).poisson(4, 60))
+    forecast = make(scaling="log1p").fit(table, progress=False).forecast(n_paths=5)
+    found = [forecast.log_prob(series("a", [value]))["log_density"][0] for value in (-2.0, -0.5, 3.0, np.nan)]
+    assert found[:2] == [-np.inf, -np.inf]
+    assert np.isfinite(found[2])
+    assert found[3] == 0.0
+
+
+def test_numbers_of_numpy_are_as_good_as_others(tmp_path, without_shape_checks):
+    training = {**SHORT, "batch_size": np.int64(8), "learning_rate": np.float64(1e-3)}
+    forecaster = make(horizon=np.int64(4), freq=np.int64(1), training=training, seed=np.int32(1))
+    forecaster.fit(walks(40), progress=False).save(tmp_path / "model")
+    found = Forecaster.load(tmp_path / "model").predict(level=np.array([80, 95]), quantiles=np.array([0.1, 0.9]))
+    assert {"y-lo-80", "y-hi-95", "y-q-10", "y-q-90"} <= set(found)
 
 
 def test_a_plot_covers_nothing_and_its_legend_tells_the_bands_apart(two_targets):

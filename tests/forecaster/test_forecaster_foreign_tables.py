@@ -148,9 +148,9 @@ def test_rows_in_another_zone_go_on_in_that_of_the_fit():
     )
     assert str(other.predict(n_paths=5)["ds"].dt.tz) == "Europe/Berlin"
     naive = rows_between(table, 36, 40).assign(ds=lambda df: df["ds"].dt.tz_localize(None))
-    with pytest.raises(TableError, match=r"series 'a', column 'ds': times have no time zone, but .* in Europe/Berlin"):
+    with pytest.raises(TableError, match=r"column 'ds': times have no time zone, but .* in Europe/Berlin"):
         one.update(naive)
-    with pytest.raises(TableError, match=r"series 'a': times have no time zone, but .* in Europe/Berlin"):
+    with pytest.raises(TableError, match=r"column 'ds': times have no time zone, but .* in Europe/Berlin"):
         one.backtest(table.assign(ds=lambda df: df["ds"].dt.tz_localize(None)), progress=False)
     forecast = one.forecast(n_paths=20)
     with pytest.raises(TableError, match="column 'ds': times have no time zone"):
@@ -167,5 +167,20 @@ def test_future_inputs_in_another_zone_are_found_and_those_without_one_are_named
         forecaster.predict(future=future, n_paths=5),
         forecaster.predict(future=future.assign(ds=future["ds"].dt.tz_convert("Asia/Tokyo")), n_paths=5),
     )
-    with pytest.raises(TableError, match=r"future, series 'a': times have no time zone, but .* in Europe/Berlin"):
+    with pytest.raises(TableError, match=r"column 'ds': times have no time zone, but .* in Europe/Berlin"):
         forecaster.predict(future=future.assign(ds=future["ds"].dt.tz_localize(None)))
+
+
+def test_calendars_are_those_of_the_zone_of_the_fit():
+    table = hourly("Europe/Berlin").drop(columns="x")
+    there = table.assign(ds=table["ds"].dt.tz_convert("UTC"))
+    forecaster = make(freq="h", calendar=["hour"]).fit(head(table, 30), progress=False)
+    pd.testing.assert_frame_equal(forecaster.score(there), forecaster.score(table))
+    pd.testing.assert_frame_equal(forecaster.predict(there, n_paths=5), forecaster.predict(table, n_paths=5))
+    for refit in (False, True):
+        one, other = (forecaster.backtest(given, refit=refit, n_paths=5, progress=False) for given in (there, table))
+        pd.testing.assert_frame_equal(one.forecasts, other.forecasts)
+    forecaster.update(there[there["unique_id"] == "a"].assign(unique_id="new"))
+    assert str(forecaster.predict(n_paths=5)["ds"].dt.tz) == "Europe/Berlin"
+    with pytest.raises(TableError, match="times have no time zone"):
+        forecaster.score(table.assign(ds=table["ds"].dt.tz_localize(None)))

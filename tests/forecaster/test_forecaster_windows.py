@@ -38,6 +38,16 @@ def test_few_windows_with_gaps_are_left_out():
     assert len(found) == 197 - 4
 
 
+def test_a_series_with_nothing_but_gaps_or_shorter_than_a_window_is_not_left_out():
+    gaps = counted(30, 1000.0)
+    gaps[2::3, 0] = NAN
+    found = training_windows([counted(400), gaps, counted(3, 2000.0)], 1, 4, at_most=1000)
+    first = found[:, 0, 0]
+    assert int((first < 1000).sum()) == 397
+    assert int(((first >= 1000) & (first < 2000)).sum()) > 10
+    assert int((first >= 2000).sum()) == 1
+
+
 def test_short_series_are_filled_up_by_missing_steps():
     short = counted(3)
     short[0, 0] = NAN

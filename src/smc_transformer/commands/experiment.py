@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smc_transformer.commands.errors import CommandError
 from smc_transformer.commands.options import Commands, positive
 
 if TYPE_CHECKING:
@@ -76,13 +77,19 @@ def _add_report(parts: Commands) -> None:
     report = parts.add_parser(
         "report",
         help="tables and figures, beside the paper's numbers",
-        description="Writes the tables and figures of the results that there are, as Markdown and as one HTML page.",
+        description=(
+            "Writes the tables and figures of the results that there are, as Markdown and as one HTML page, with "
+            "results.json beside them. Two figures need models of their own, which are trained (some minutes) and "
+            "what they show is kept in the results' folder, until settings change."
+        ),
+        epilog="example: smct experiment report --results results --out docs/results",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     report.add_argument("--results", type=Path, default=RESULTS, help="folder of `smct experiment run`")
     report.add_argument(
         "--out", type=Path, default=argparse.SUPPRESS, help="folder for the report (default: the results' folder)"
     )
+    report.add_argument("--no-train", action="store_true", help="leave out figures whose models are not trained yet")
     report.set_defaults(run=_report)
 
 
@@ -148,6 +155,8 @@ def _run(options: argparse.Namespace) -> int:
     from smc_transformer.experiments.runner import run_grid, states
 
     cells, profile, store = _chosen(options)
+    if store.has_lost_its_cells:
+        raise CommandError(f"{store.results} is without its cells, and a run would replace it: choose another --out")
     if options.fresh:
         store.remove(cells)
     console = Console()
@@ -232,5 +241,6 @@ def _report(options: argparse.Namespace) -> int:
     store = Store(options.results)
     if store.cells.is_dir():
         store.assemble()  # a run that was killed may have left an older results.json
-    write_report(options.results, getattr(options, "out", options.results), Console())
+    out = getattr(options, "out", options.results)
+    write_report(options.results, out, Console(), train=not options.no_train)
     return 0

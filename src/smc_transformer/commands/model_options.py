@@ -1,12 +1,14 @@
 """Options that the commands on a fitted model share."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smc_transformer.commands.errors import UsageError, failing
 from smc_transformer.commands.options import percentage, positive, seed
-from smc_transformer.commands.reading import FILES, read_for_model
+from smc_transformer.commands.reading import FILES, load_model, read_for_model
 from smc_transformer.tables import TableFileError
 
 if TYPE_CHECKING:
@@ -66,25 +68,36 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def follow_rows(forecaster: "Forecaster", options: argparse.Namespace) -> "tuple[Any, Any]":
-    """Take the rows of --new, and keep what they lead to if that is asked for; the rows, and how surprising they were.
-
-    Both are None where there are none.
-    """
-    if options.save and options.new is None:
+@contextmanager
+def opened_model(options: argparse.Namespace) -> "Iterator[Forecaster]":
+    """The model; with --save it is kept from other writers, and saved when all else has succeeded."""
+    if not options.save:
+        yield load_model(options.model)
+        return
+    if options.new is None:
         raise UsageError("--save keeps what rows of --new lead to: give some")
+    from smc_transformer.forecaster.persistence import stored_fit
+    from smc_transformer.live.lock import only_writer
+
+    with failing():
+        stored_fit(options.model)  # a lock is put into a model's folder only
+        lock = ExitStack()
+        lock.enter_context(only_writer(options.model))
+    with lock:
+        forecaster = load_model(options.model)
+        yield forecaster
+        with failing(options.model):
+            forecaster.save(options.model)
+
+
+def follow_rows(forecaster: "Forecaster", options: argparse.Namespace) -> "tuple[Any, Any]":
+    """Take the rows of --new; the rows, and how surprising they were. Both are None where there are none."""
     rows: pd.DataFrame | None = read_for_model(options.new, forecaster, options)
     if rows is None:
         return None, None
     with failing(options.new):
         _check_known(rows, forecaster)
-        surprise = forecaster.update(rows, options.level)
-    if options.save:
-        from smc_transformer.live.lock import only_writer
-
-        with failing(), only_writer(options.model):
-            forecaster.save(options.model)
-    return rows, surprise
+        return rows, forecaster.update(rows, options.level)
 
 
 def _check_known(rows: "pd.DataFrame", forecaster: "Forecaster") -> None:

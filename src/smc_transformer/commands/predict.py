@@ -44,28 +44,28 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from smc_transformer.as_json import records
     from smc_transformer.commands.errors import failing
-    from smc_transformer.commands.model_options import follow_rows
+    from smc_transformer.commands.model_options import follow_rows, opened_model
     from smc_transformer.commands.pictures import fan_charts
-    from smc_transformer.commands.reading import check_series, load_model, read_for_model
+    from smc_transformer.commands.reading import check_series, read_for_model
     from smc_transformer.commands.writing import check_plots, put_picture, put_table, say_json
 
     if options.plot is not None:
         check_plots()
-    forecaster = load_model(options.model)
-    history = read_for_model(options.data, forecaster, options)
-    future = read_for_model(options.future, forecaster, options)
-    new, _ = follow_rows(forecaster, options)
-    with failing(options.data or options.new or options.model, options.future):
-        forecast = forecaster.forecast(
-            history, options.horizon, future=future, n_paths=options.paths, seed=options.seed
-        )
-        table = forecast.table(options.level, options.quantile)
-    shown = check_series(options.series, list(forecast.names))
-    put_table(table, options.out, quiet=options.json)
-    if options.plot is not None:
-        figure = fan_charts(forecast, new if history is None else history, shown, options.level)
-        # Without --out the table is on standard output: nothing may come between.
-        put_picture(figure, options.plot, quiet=options.json or options.out is None)
+    with opened_model(options) as forecaster:
+        history = read_for_model(options.data, forecaster, options)
+        future = read_for_model(options.future, forecaster, options)
+        new, _ = follow_rows(forecaster, options)
+        with failing(options.data or options.new or options.model, options.future):
+            forecast = forecaster.forecast(
+                history, options.horizon, future=future, n_paths=options.paths, seed=options.seed
+            )
+            table = forecast.table(options.level, options.quantile)
+        shown = check_series(options.series, list(forecast.names))
+        put_table(table, options.out, quiet=options.json)
+        if options.plot is not None:
+            figure = fan_charts(forecast, new if history is None else history, shown, options.level)
+            # Without --out the table is on standard output: nothing may come between.
+            put_picture(figure, options.plot, quiet=options.json or options.out is None)
     if options.json:
         say_json({"horizon": forecast.horizon, "series": len(forecast.names), "forecast": records(table)})
     return 0

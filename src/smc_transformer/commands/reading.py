@@ -47,7 +47,7 @@ def read_series_table(
         time_column: the column of times.
     """
     with failing(path):
-        table = read_table(path, dialect(options), text_columns=[id_column or ID])
+        table = read_table(path, dialect(options), text_columns=[id_column or ID], time_column=time_column)
         if id_column is None and ID not in table.columns:
             table.insert(0, ID, ONLY_SERIES)
         read_times(table, time_column, options.time_format)
@@ -60,7 +60,7 @@ def read_for_model(path: Path | str | None, forecaster: "Forecaster", options: a
         return None
     settings = forecaster.settings
     with failing(path):
-        table = read_table(path, dialect(options), text_columns=[settings.id_column])
+        table = read_table(path, dialect(options), text_columns=[settings.id_column], time_column=settings.time_column)
         if settings.id_column in table.columns:
             table[settings.id_column] = as_names(table[settings.id_column], forecaster)
         elif len(forecaster.series) == 1:

@@ -1,8 +1,15 @@
 """`smct score`: how surprising observed values are, as a table and as a marked picture."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from smc_transformer.commands.options import Commands
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SMALLEST_TAIL = 1e-7
+"""Upper tails below it cannot be told apart: the model's numbers have 32 bits."""
 
 
 def add(commands: Commands) -> None:
@@ -41,28 +48,27 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from smc_transformer.as_json import records
     from smc_transformer.commands.errors import failing
-    from smc_transformer.commands.model_options import follow_rows
+    from smc_transformer.commands.model_options import follow_rows, opened_model
     from smc_transformer.commands.pictures import surprise_charts
-    from smc_transformer.commands.reading import check_series, load_model, read_for_model
+    from smc_transformer.commands.reading import check_series, read_for_model
     from smc_transformer.commands.writing import check_plots, put_picture, put_table, remark, say_json
 
     if options.plot is not None:
         check_plots()
-    forecaster = load_model(options.model)
-    table = read_for_model(options.data, forecaster, options)
-    if table is None:
-        _, surprise = follow_rows(forecaster, options)
-    else:
-        with failing(options.data):
-            surprise = forecaster.score(table, options.level)
-    names = check_series(options.series, surprise[forecaster.settings.id_column].drop_duplicates().tolist())
-    widest = f"outside-{max(options.level):g}"
-    anomalies = surprise[surprise[widest]].sort_values("log_density", ignore_index=True)
-    chosen = anomalies if options.anomalies else surprise
-    put_table(chosen, options.out, quiet=options.json)
-    if options.plot is not None:
-        figure = surprise_charts(surprise, forecaster.settings, names, max(options.level))
-        put_picture(figure, options.plot, quiet=options.json or options.out is None)
+    with opened_model(options) as forecaster:
+        table = read_for_model(options.data, forecaster, options)
+        if table is None:
+            _, surprise = follow_rows(forecaster, options)
+        else:
+            with failing(options.data):
+                surprise = forecaster.score(table, options.level)
+        names = check_series(options.series, surprise[forecaster.settings.id_column].drop_duplicates().tolist())
+        anomalies = _most_surprising_first(surprise[surprise[f"outside-{max(options.level):g}"]])
+        chosen = anomalies if options.anomalies else surprise
+        put_table(chosen, options.out, quiet=options.json)
+        if options.plot is not None:
+            figure = surprise_charts(surprise, forecaster.settings, names, max(options.level))
+            put_picture(figure, options.plot, quiet=options.json or options.out is None)
     if options.json:
         say_json(
             {
@@ -75,3 +81,10 @@ def _run(options: argparse.Namespace) -> int:
     else:
         remark(f"{len(anomalies)} of {len(surprise)} values outside {max(options.level):g} % intervals")
     return 0
+
+
+def _most_surprising_first(anomalies: "pd.DataFrame") -> "pd.DataFrame":
+    """By the probability of lying as far out, which has no unit; where that is too small to tell, by the density."""
+    pit = anomalies["pit"]
+    tail = pit.where(pit < 0.5, 1 - pit).clip(lower=SMALLEST_TAIL)
+    return anomalies.assign(tail=tail).sort_values(["tail", "log_density"], ignore_index=True).drop(columns="tail")

@@ -82,7 +82,7 @@ def _run(options: argparse.Namespace) -> int:
         from smc_transformer.live import Service
         from smc_transformer.live.lock import only_writer
 
-        _begin(options.model, options.state)
+        _begin(options.model, folder)
         with only_writer(folder), _input(options.input) as lines:
             service = Service(
                 folder,
@@ -115,17 +115,15 @@ def _other_distrust(service: Any, distrust: int | float | None) -> str:
     return f", {was}; from now on they are taken {now}"
 
 
-def _begin(model: Path, state: Path | None) -> None:
-    """Make a state of its own from the model, or check that it is of this model."""
-    from smc_transformer.forecaster import Forecaster, SavedForecasterError
-    from smc_transformer.live.journal import fit_number
+def _begin(model: Path, state: Path) -> None:
+    """Make the state from the model, or check that it is of this model."""
+    from smc_transformer.forecaster import SavedForecasterError
+    from smc_transformer.forecaster.persistence import stored_fit
+    from smc_transformer.live import recover
 
-    if state is None:
-        if not model.is_dir():
-            raise SavedForecasterError(f"{model} is not a folder with a saved forecaster")
-    elif not state.exists():
-        Forecaster.load(model).save(state)
-    elif fit_number(state) != fit_number(model):
+    if not state.exists() and state != model:
+        recover(model).save(state)
+    elif stored_fit(state) != stored_fit(model):
         raise SavedForecasterError(f"the state in {state} is of another fit than {model}: choose another folder")
 
 

@@ -4,14 +4,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from smc_transformer.experiments.grid import BAYES_OPTIMAL, SMC_TRANSFORMER, Cell
-from smc_transformer.experiments.profiles import PAPER, Profile
+from smc_transformer.experiments.profiles import PAPER, WARMUP_STEPS, Profile
 
 if TYPE_CHECKING:
     from smc_transformer.baselines import Method
-
-
-WARMUP_STEPS = 4000
-"""Of the schedule of Vaswani et al. for a whole training; a shorter one has its share."""
 
 
 def build_method(cell: Cell, profile: Profile) -> "Method":
@@ -31,6 +27,7 @@ def build_method(cell: Cell, profile: Profile) -> "Method":
     wanted = {
         "epochs": epochs,
         "batch_size": DATASETS[cell.dataset].batch_size,
+        # A shorter training has its share of the warm-up, and a higher peak by it.
         "warmup_steps": max(1, WARMUP_STEPS * epochs // PAPER.epochs.others),
     }
     has = make().settings()  # methods that do not train have no epochs

@@ -8,6 +8,10 @@ N_FOLDS = 5
 """Synthetic data are cross-validated, whatever the profile."""
 
 
+WARMUP_STEPS = 4000
+"""Of the schedule of Vaswani et al. (2017)."""
+
+
 class Epochs(NamedTuple):
     """How long the baselines train; an epoch of the Bayesian LSTM takes longer than the others."""
 
@@ -25,6 +29,7 @@ class Profile:
             is in `smc_settings`.
         epochs_on: data sets on which they differ: small ones have few steps in an epoch.
         synthetic_smc_epochs: of the paper's SMC Transformer on synthetic data.
+        best_length: how many times longer than in `quick` the best configuration trains.
         n_windows: test windows that are scored, evenly spaced (the same for every model); None: all of them.
         n_samples: samples of each predictive law.
         best_seeds: of the best configuration of the SMC Transformer on the chronological split.
@@ -43,6 +48,7 @@ class Profile:
     paper_split_seeds: int = 1
     epochs_on: Mapping[str, Epochs] = field(default_factory=dict)
     synthetic_smc_epochs: int = 50
+    best_length: int = 1
 
     def baseline_epochs(self, model: str, dataset: str) -> int:
         """Epochs of a baseline on a data set."""
@@ -62,6 +68,7 @@ class Profile:
             f"{_both(epochs)} on {', '.join(name for name, other in self.epochs_on.items() if other == epochs)}"
             for epochs in dict.fromkeys(self.epochs_on.values())
         ]
+        longer = PAPER.best_length // self.best_length
         if self.name != PAPER.name:
             remarks.append(f"in the paper {_both(PAPER.epochs)}")
         return (
@@ -69,6 +76,7 @@ class Profile:
             + (f" ({'; '.join(remarks)})" if remarks else "")
             + ", the SMC Transformer of the paper as many as the baselines, on synthetic data "
             + str(self.synthetic_smc_epochs)
+            + (f"; the best one trains 1/{longer} as long as in the profile {PAPER.name}" if longer > 1 else "")
         )
 
     def _scoring(self) -> str:
@@ -111,6 +119,7 @@ QUICK = Profile(
 PAPER = Profile(
     "paper",
     epochs=Epochs(50, bayesian=150),
+    best_length=3,
     n_windows=None,
     baseline_seeds=3,
     ablation_seeds=3,

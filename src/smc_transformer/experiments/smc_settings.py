@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from smc_transformer.datasets import DATASETS, SYNTHETIC
-from smc_transformer.experiments.profiles import PROFILES
+from smc_transformer.experiments.profiles import PROFILES, WARMUP_STEPS
 from smc_transformer.experiments.smc_method import SMCMethod, SMCSettings
 from smc_transformer.learning import Stage
 
@@ -75,11 +75,6 @@ ABLATIONS: dict[str, "Callable[[SMCSettings], SMCSettings]"] = {
 }
 """The best configuration with one ingredient left out."""
 
-LONGER = {"quick": 1, "paper": 3}
-"""How much longer the best configuration trains in a profile."""
-WARMUP_STEPS = 4000
-"""Of the schedule of Vaswani et al. (2017)."""
-
 
 def smc_method(config: str, dataset: str, profile: str) -> SMCMethod:
     """The SMC Transformer with the settings of that name, for a data set and a profile."""
@@ -94,7 +89,7 @@ def smc_settings(config: str, dataset: str, profile: str) -> SMCSettings:
     if config == "paper":
         epochs = PROFILES[profile].baseline_epochs("smc_transformer", dataset)
         return _paper(dataset, epochs, n_training_windows=_TRAINING_WINDOWS[dataset])
-    longer = LONGER[profile] * _length(_TRAINING_WINDOWS[dataset])
+    longer = PROFILES[profile].best_length * _length(_TRAINING_WINDOWS[dataset])
     best = _each_stage(BEST, lambda stage: replace(stage, steps=longer * stage.steps))
     return best if config == "best" else ABLATIONS[config](best)
 
@@ -133,7 +128,7 @@ def _synthetic(kind: str, n_particles: int, dataset: str, profile: str) -> SMCSe
     bimodal = dataset == "model3"  # its particles must compete before S_obs explains everything (docs/learning.md)
     # The fewer particles there are, the later they find the two modes: in 30 epochs with 10, one fold in five did not.
     epochs, batch_size = (25 if n_particles >= 30 else 40, 16) if bimodal else (10, 32)
-    epochs *= LONGER[profile]
+    epochs *= PROFILES[profile].best_length
     return SMCSettings(
         model={"n_particles": n_particles, "initial_observation_variance": 0.1 if bimodal else 0.5},
         likelihood=Stage(

@@ -37,8 +37,19 @@ class Store:
         return _read(self.path(cell))
 
     def write(self, cell: Cell, record: dict[str, Any]) -> None:
-        """Write down a cell, finished or failed (with the key "error")."""
+        """Write down a cell, finished or failed (with the key "error").
+
+        A failure does not replace a result that is there already: the error is noted beside it.
+        """
+        before = self.read(cell)
+        if "error" in record and before is not None and "tasks" in before:
+            record = before | {"error": record["error"]}
         write_whole(self.path(cell), _dumped(cell.identity() | record, indent=1) + "\n")
+
+    @property
+    def has_lost_its_cells(self) -> bool:
+        """Whether there is a results.json (a committed one, say) without the files that it was made from."""
+        return self.results.exists() and not self.cells.exists()
 
     def remove(self, cells: Iterable[Cell]) -> None:
         """Forget cells, so that they run again."""

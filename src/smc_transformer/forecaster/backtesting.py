@@ -52,7 +52,7 @@ def run_backtest(
 ) -> Backtest:
     """See `Forecaster.backtest`."""
     settings = forecaster.settings
-    table = as_pandas(df)
+    table = _in_zone_of_the_fit(as_pandas(df), forecaster)
     given = read_series(table, settings)
     # Rows that are known before each cutoff, first cutoff first.
     counts = [horizon + step_size * (n_windows - 1 - number) for number in range(n_windows)]
@@ -62,7 +62,7 @@ def run_backtest(
                 f"series {series.name!r} has {len(series)} rows: too few for {n_windows} windows of {horizon} steps, "
                 f"{step_size} apart, after at least 2 rows of history"
             )
-    current = forecaster if _is_ahead(forecaster, given, counts[0]) else None
+    current = forecaster.as_fitted() if _is_ahead(forecaster, given, counts[0]) else None
     parts, scores = [], _Scores()
     for count in counts:
         if current is None or refit:
@@ -77,12 +77,16 @@ def _is_ahead(forecaster: "Forecaster", given: list[Series], count: int) -> bool
     if not forecaster.is_fitted:
         return False
     until = forecaster.fitted.trained_until
-    for series in given:
-        if series.name in until:
-            times = in_zone_of(series.times, until[series.name], f"series {series.name!r}")
-            if times[len(series) - count - 1] < until[series.name]:
-                return False
-    return True
+    return all(series.times[len(series) - count - 1] >= until[series.name] for series in given if series.name in until)
+
+
+def _in_zone_of_the_fit(table: pd.DataFrame, forecaster: "Forecaster") -> pd.DataFrame:
+    """The table with its times in the zone of the fit, if there was one."""
+    settings, column = forecaster.settings, forecaster.settings.time_column
+    if not (forecaster.is_fitted and isinstance(settings.freq, str) and column in table.columns):
+        return table
+    times = in_zone_of(as_timestamps(table[column], column), forecaster.fitted.some_time, f"column {column!r}")
+    return table.assign(**{column: times})
 
 
 def _rows_until(

@@ -82,6 +82,11 @@ class Fitted:
     trained_until: dict[Name, Any]
     generator: Generator
 
+    @property
+    def some_time(self) -> Any:
+        """A time that the fit has seen: its zone is that of all times."""
+        return next(iter(self.trained_until.values()))
+
     def follow(
         self, given: Sequence[Series], generator: Generator | None, *, judging: bool = False
     ) -> tuple[dict[Name, Standing], list[Judged]]:

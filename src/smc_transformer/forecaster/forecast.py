@@ -111,8 +111,12 @@ class Forecast:
         scaled = np.full((len(x), 1, n_modelled), np.nan)
         slopes = np.zeros(len(x))
         for number, scaler in enumerate(self.scalers):
-            scaled[number, 0, : len(self.targets)] = scaler.transform(x[number])
-            slopes[number] = np.nansum(np.where(np.isnan(x[number]), 0.0, scaler.log_slope(x[number])))
+            impossible = scaler.logarithmic & (x[number] < 0)
+            own = np.where(impossible, np.nan, x[number])
+            scaled[number, 0, : len(self.targets)] = scaler.transform(own)
+            slopes[number] = np.where(np.isnan(own), 0.0, scaler.log_slope(own)).sum()
+            if impossible.any():
+                slopes[number] = -np.inf
         density = self.first.log_prob(torch.from_numpy(scaled).to(self.first.parameters))[:, 0]
         return pd.DataFrame({self.id_column: list(self.names), "log_density": density.double().numpy() + slopes})
 
@@ -152,7 +156,7 @@ class Forecast:
             lambda number, name: {
                 **self._mean_columns(number, name),
                 **self._interval_columns(number, name, levels),
-                **self._quantile_columns(number, name, quantiles or ()),
+                **self._quantile_columns(number, name, () if quantiles is None else quantiles),
             }
         )
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.persistence import load_fitted, save_fitted
 from smc_transformer.forecaster.settings import Settings, names
 from smc_transformer.forecaster.surprise import surprise_table
-from smc_transformer.forecaster.table import Name, Series, TableError, in_zone_of, read_series
+from smc_transformer.forecaster.table import Name, Series, TableError, read_series
 from smc_transformer.forecaster.training import TrainingReport, train
 from smc_transformer.forecaster.windows import training_windows, validation_windows
 from smc_transformer.model import SMCTransformer
@@ -206,7 +207,7 @@ class Forecaster:
         if df is None:
             standings = {name: fitted.standings[name] for name in chosen_names(series, fitted.standings)}
         else:
-            given = {one.name: one for one in read_series(df, self.settings)}
+            given = {one.name: one for one in self._read(df)}
             standings, _ = fitted.follow([given[name] for name in chosen_names(series, given)], generator)
         times = {name: times_after(standing.last_time, h, self.settings.freq) for name, standing in standings.items()}
         return fitted.forecast(standings, self._future(times, future), n_paths, generator)
@@ -234,7 +235,7 @@ class Forecaster:
             (percent,) = check_levels(distrust)
             doubt = Distrust(percent, len(self.settings.targets), patience=self.settings.horizon)
         last_times = {name: standing.last_time for name, standing in fitted.standings.items()}
-        judged = fitted.update(read_series(df_new, self.settings, after=last_times), doubt)
+        judged = fitted.update(self._read(df_new, after=last_times), doubt)
         return surprise_table(self.settings, judged, levels, doubt)
 
     def score(self, df: Any, level: Numbers = (80, 95)) -> pd.DataFrame:
@@ -249,7 +250,7 @@ class Forecaster:
             or 1 is a surprise), and for each level whether the value lies outside the central interval.
         """
         levels = check_levels(level)
-        given = read_series(df, self.settings)
+        given = self._read(df)
         _, judged = self.fitted.follow(given, self.fitted.generator.clone_state(), judging=True)
         return surprise_table(self.settings, judged, levels)
 
@@ -274,7 +275,7 @@ class Forecaster:
         Args:
             df: the table.
             n_windows: forecasts of each series.
-            step_size: rows between two cutoffs; None: the horizon, so that windows do not overlap.
+            step_size: rows between two cutoffs; None: as many as there are steps ahead, so that windows do not overlap.
             refit: train again at each cutoff.
             h: steps ahead; None: the horizon.
             level: percentages of central intervals.
@@ -282,13 +283,14 @@ class Forecaster:
             n_paths: sampled futures behind the numbers.
             progress: show progress bars of trainings where there is a terminal.
         """
+        horizon = self.settings.horizon if h is None else check_count(h, "h")
         return run_backtest(
             self,
             df,
             n_windows=check_count(n_windows, "n_windows"),
-            step_size=self.settings.horizon if step_size is None else check_count(step_size, "step_size"),
+            step_size=horizon if step_size is None else check_count(step_size, "step_size"),
             refit=refit,
-            horizon=self.settings.horizon if h is None else check_count(h, "h"),
+            horizon=horizon,
             levels=check_levels(level),
             rolling=None if rolling is None else check_count(rolling, "rolling"),
             n_paths=check_count(n_paths, "n_paths"),
@@ -308,6 +310,13 @@ class Forecaster:
         fitted = load_fitted(Path(path))
         forecaster = cls(**fitted.settings.to_dict())
         forecaster._fitted = fitted
+        return forecaster
+
+    def as_fitted(self) -> "Forecaster":
+        """A forecaster with the same fit that has seen no update: it knows no scale that came from later rows."""
+        forecaster, fitted = self.unfitted(), self.fitted
+        scalers = {name: fitted.panel.scalers[name] for name in fitted.trained_until}
+        forecaster._fitted = replace(fitted, panel=replace(fitted.panel, scalers=scalers))
         return forecaster
 
     def unfitted(self) -> "Forecaster":
@@ -335,6 +344,10 @@ class Forecaster:
         units = tuple(panel.units[: len(settings.targets)].tolist())
         return train(settings, units, windows, validation, progress=progress)
 
+    def _read(self, df: Any, **options: Any) -> list[Series]:
+        """The series of a table that comes after the fit, with their times in its zone."""
+        return read_series(df, self.settings, zone_of=self.fitted.some_time, **options)
+
     def _future(self, times: Mapping[Name, pd.Index], future: Any) -> dict[Name, Series]:
         """What is known of the times to forecast: the future inputs that were given."""
         settings = self.settings
@@ -348,12 +361,12 @@ class Forecaster:
                 f"a forecast needs the future inputs {list(settings.future_inputs)} at the times ahead: "
                 f"give them as future, a table with {settings.id_column!r} and {settings.time_column!r}"
             )
-        given = {series.name: series for series in read_series(future, settings, values=())}
+        given = {series.name: series for series in self._read(future, values=())}
         found = {}
         for name, index in times.items():
             if name not in given:
                 raise TableError(f"future has no rows of series {name!r}")
-            places = in_zone_of(given[name].times, index[0], f"future, series {name!r}").get_indexer(index)
+            places = given[name].times.get_indexer(index)
             if (places < 0).any():
                 first = index[int(np.flatnonzero(places < 0)[0])]
                 raise TableError(f"future has no row of series {name!r} at {first}, which the forecast needs")

@@ -10,17 +10,17 @@ Frequency: TypeAlias = str | int
 """A pandas frequency such as "h", "D", "MS" or "15min" for timestamps; a whole number for whole-number times."""
 
 
-def check_frequency(freq: Any) -> None:
+def check_frequency(freq: Any) -> Frequency:
     """A pandas frequency, or a whole number of at least 1."""
     if not isinstance(freq, str):
-        check_count(freq, "freq")
-        return
+        return check_count(freq, "freq")
     try:
         step = pd.tseries.frequencies.to_offset(freq)
     except ValueError as error:
         raise ValueError(f"freq must be a pandas frequency or a whole number, got {freq!r}: {error}") from None
     if step.n < 1:
         raise ValueError(f"freq must go forward in time, got {freq!r}")
+    return freq
 
 
 def times_between(first: Any, last: Any, freq: Frequency) -> pd.Index:

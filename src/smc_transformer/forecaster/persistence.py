@@ -44,8 +44,7 @@ def save_fitted(path: Path, fitted: Fitted) -> None:
     if _stored_number(path) == number:
         _write_states(path, fitted, number)
         return
-    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / CONFIG).exists())):
-        raise SavedForecasterError(f"{path} is something else than a saved forecaster: nothing was written")
+    check_destination(path)
     unfinished, aside = _beside(path, "unfinished"), _beside(path, "replaced")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
@@ -66,6 +65,20 @@ def save_fitted(path: Path, fitted: Fitted) -> None:
         os.replace(path, aside)
     os.replace(unfinished, path)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_destination(path: Path) -> None:
+    """That a forecaster may be saved there: nothing, an empty folder, or one that is replaced."""
+    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / CONFIG).exists())):
+        raise SavedForecasterError(f"{path} is something else than a saved forecaster: nothing was written")
+
+
+def stored_fit(path: Path) -> str:
+    """The number of the fit in a folder."""
+    config = _read_config(path)
+    if not isinstance(config.get("fit"), str):
+        raise SavedForecasterError(f"{path / CONFIG} is damaged: it has no number of a fit")
+    return config["fit"]
 
 
 def load_fitted(path: Path) -> Fitted:
@@ -184,12 +197,13 @@ def _fit_number(fitted: Fitted) -> str:
 
 def _stored_number(path: Path) -> str | None:
     try:
-        return str(_read_config(path)["fit"]) if (path / MODEL).exists() else None
-    except (SavedForecasterError, KeyError):
+        return stored_fit(path) if (path / MODEL).exists() else None
+    except SavedForecasterError:
         return None
 
 
 def _beside(path: Path, what: str) -> Path:
+    path = path.resolve()  # "." has no name of its own
     return path.with_name(f"{path.name}.{what}")
 
 

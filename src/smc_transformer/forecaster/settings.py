@@ -1,8 +1,11 @@
 """What a forecaster is asked to do: columns, lengths, scaling, and the settings of its model and training."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
+
+import numpy as np
 
 from smc_transformer.checks import check_choice, check_count, check_number
 from smc_transformer.config import SMCTransformerConfig
@@ -66,11 +69,17 @@ class Settings:
     time_column: str = "ds"
 
     def __post_init__(self) -> None:
-        check_count(self.input_size, "input_size", at_least=2)
-        check_count(self.horizon, "horizon")
-        check_count(self.n_particles, "n_particles")
-        check_count(self.seed, "seed", at_least=0)
-        check_frequency(self.freq)
+        plain = {
+            "input_size": check_count(self.input_size, "input_size", at_least=2),
+            "horizon": check_count(self.horizon, "horizon"),
+            "n_particles": check_count(self.n_particles, "n_particles"),
+            "seed": check_count(self.seed, "seed", at_least=0),
+            "freq": check_frequency(self.freq),
+            "config": _plain(self.config),
+            "training": _plain(self.training),
+        }
+        for name, value in plain.items():  # numbers of numpy become Python's, which JSON can hold
+            object.__setattr__(self, name, value)
         if not self.targets:
             raise ValueError("targets must name at least one column, got none")
         for name in self.calendar:
@@ -104,6 +113,13 @@ class Settings:
         if isinstance(self.scaling, str):
             return (self.scaling,) * len(self.modelled)
         return tuple(self.scaling.get(column, "standard") for column in self.modelled)
+
+    def highest_whole(self) -> float | None:
+        """Of a law of whole numbers, which begin at 0: the highest it has. None: a law of all numbers."""
+        config = self.model_config()
+        if config.n_classes is not None:
+            return config.n_classes - 1.0
+        return math.inf if config.observation in DISCRETE_LAWS else None
 
     def training_settings(self) -> TrainingSettings:
         """The settings of the training."""
@@ -164,6 +180,11 @@ class Settings:
             raise ValueError(f"scaling names columns that are neither targets nor past inputs: {unknown}")
         for column, kind in self.scaling.items():
             check_choice(kind, SCALINGS, f"scaling of {column!r}")
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings whose numbers are Python's."""
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
 
 
 def names(value: Sequence[str] | str, name: str) -> tuple[str, ...]:

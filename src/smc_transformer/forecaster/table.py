@@ -4,13 +4,14 @@ A table is long: one row for each series and time. What is wrong with one is sai
 from 0), so that it can be found.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from smc_transformer.forecaster.frequency import times_between
 from smc_transformer.forecaster.settings import Settings
@@ -72,6 +73,7 @@ def read_series(
     settings: Settings,
     *,
     values: Sequence[str] | None = None,
+    zone_of: Any = None,
     after: dict[Name, Any] | None = None,
 ) -> list[Series]:
     """The series of a table, in the order in which they first appear.
@@ -80,6 +82,7 @@ def read_series(
         table: a long table.
         settings: which columns, and what grid.
         values: the columns of the values; None: all that the model predicts.
+        zone_of: a time of the fit: all times are taken over into its zone, or refused where they cannot be.
         after: for series that go on, the time of their last row: they begin one step later.
     """
     table = as_pandas(table)
@@ -92,12 +95,14 @@ def read_series(
         raise TableError("the table has no rows")
     names = _names(table, settings)
     times = _times(table, settings)
+    if zone_of is not None:
+        times = in_zone_of(times, zone_of, f"column {settings.time_column!r}")
     numbers = np.stack([_numbers(table, column) for column in (*values, *settings.future_inputs)] or [], axis=1)
-    kinds = dict(zip(settings.modelled, settings.kinds(), strict=True))
+    allowed = _allowed(settings)
     found = []
     for name, rows in _rows_by_series(names).items():
         for number, column in enumerate((*values, *settings.future_inputs)):
-            _check_numbers(numbers[rows, number], kinds.get(column, "none"), column, name, times[rows], rows)
+            _check_numbers(numbers[rows, number], allowed.get(column), column, name, times[rows], rows)
         before = None if after is None else after.get(name)
         grid, places = _on_grid(name, times[rows], rows, settings, before)
         full = np.full((len(grid), numbers.shape[1]), np.nan)
@@ -162,7 +167,7 @@ def in_zone_of(times: pd.Index, known: Any, where: str) -> pd.Index:
     if not isinstance(times, pd.DatetimeIndex):
         return times
     if (times.tz is None) != (known.tz is None):
-        raise TableError(f"{where}: times {_zone(times)}, but those known before {_zone(known)}")
+        raise TableError(f"{where}: times {_zone(times)}, but those of the fit {_zone(known)}")
     return times if times.tz is None else times.tz_convert(known.tz)
 
 
@@ -189,9 +194,42 @@ def _rows_by_series(names: list[Name]) -> dict[Name, Int[np.ndarray, "row"]]:
     return dict(zip(unique.tolist(), np.split(order, ends[:-1]), strict=True))
 
 
+class Allowed(NamedTuple):
+    """What the values of a column may be.
+
+    Attributes:
+        lowest: the lowest value.
+        highest: the highest.
+        whole: whether they must be whole numbers.
+        reason: what an error says of it.
+    """
+
+    lowest: float
+    highest: float
+    whole: bool
+    reason: str
+
+    def denies(self, values: Float[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shape"]:
+        """Which values are not allowed; NaN is missing, and always is."""
+        wrong = (values < self.lowest) | (values > self.highest)
+        return wrong | ((values != np.round(values)) & ~np.isnan(values)) if self.whole else wrong
+
+
+def _allowed(settings: Settings) -> dict[str, Allowed]:
+    """What the values of the modelled columns may be, where scaling or law leave out some."""
+    highest = settings.highest_whole()
+    if highest is not None:
+        bounds = "of at least 0" if math.isinf(highest) else f"from 0 to {highest:g}"
+        law = settings.model_config().observation
+        wholes = Allowed(0, highest, whole=True, reason=f'observation="{law}" is for whole numbers {bounds}')
+        return dict.fromkeys(settings.modelled, wholes)
+    counts = Allowed(0, math.inf, whole=False, reason='scaling="log1p" is for values of at least 0')
+    return {column: counts for column, kind in zip(settings.modelled, settings.kinds(), strict=True) if kind == "log1p"}
+
+
 def _check_numbers(
     values: Float[np.ndarray, "row"],
-    kind: str,
+    allowed: Allowed | None,
     column: str,
     name: Name,
     times: pd.Index,
@@ -203,11 +241,13 @@ def _check_numbers(
             f"series {name!r}, column {column!r} is infinite at {times[wrong[0]]} (row {rows[wrong[0]]}); "
             f"a missing value is NaN"
         )
-    wrong = np.flatnonzero(values < 0) if kind == "log1p" else wrong
+    if allowed is None:
+        return
+    wrong = np.flatnonzero(allowed.denies(values))
     if len(wrong):
         raise TableError(
             f"series {name!r}, column {column!r} is {values[wrong[0]]:g} at {times[wrong[0]]} (row {rows[wrong[0]]}); "
-            f'scaling="log1p" is for values of at least 0'
+            f"{allowed.reason}"
         )
 
 
@@ -216,8 +256,6 @@ def _on_grid(
 ) -> tuple[pd.Index, Int[np.ndarray, "row"]]:
     """The grid of a series and the place of each row on it."""
     column, freq = settings.time_column, settings.freq
-    if before is not None:
-        times = in_zone_of(times, before, f"series {name!r}, column {column!r}")
     if before is not None and times[0] <= before:
         raise TableError(
             f"series {name!r}, column {column!r}: row {rows[0]} ({times[0]}) is not after the last row known, {before}"

@@ -15,7 +15,8 @@ from smc_transformer.forecaster.table import TableError
 logger = logging.getLogger(__name__)
 
 FEW_MISSING = 0.1
-"""Up to this share of training windows with missing values are left out: the others train several times faster."""
+"""Up to this share of windows with missing values are left out, but for series that would have none left: the others
+train several times faster."""
 
 
 def training_windows(
@@ -37,10 +38,13 @@ def training_windows(
     windows = torch.stack([_window(panel[number], start, n_targets, length) for number, start in places.tolist()])
     complete = ~windows[..., :n_targets].isnan().flatten(1).any(dim=1)
     n_gaps = int((~complete).sum())
-    if 0 < n_gaps <= FEW_MISSING * len(windows):
-        logger.info("%d of %d training windows have missing values and are left out", n_gaps, len(windows))
-        return windows[complete]
-    return windows
+    if n_gaps > FEW_MISSING * len(windows):
+        return windows
+    owners = places[:, 0]
+    kept = complete | ~torch.isin(owners, owners[complete])
+    if not kept.all():
+        logger.info("%d of %d training windows have missing values and are left out", int((~kept).sum()), len(windows))
+    return windows[kept]
 
 
 def validation_windows(

@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from smc_transformer.forecaster.persistence import stored_fit
+
 NAME = "stream.jsonl"
 FORMAT, VERSION = "smc-transformer-stream", 1
 
@@ -33,7 +35,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
-        self.fit = fit_number(folder)
+        self.fit = stored_fit(folder)
         self.n_lines = 0
         self.last_answer: dict[str, Any] | None = None
         self.n_entries = 0
@@ -102,8 +104,3 @@ class Journal:
         data = json.dumps(value, allow_nan=False).encode() + b"\n"
         while data:
             data = data[os.write(file, data) :]
-
-
-def fit_number(folder: Path) -> str:
-    """Which fit the model in a folder is."""
-    return str(json.loads((folder / "config.json").read_text(encoding="utf-8"))["fit"])

@@ -15,6 +15,10 @@ FUTURE = "future"
 """Key of the inputs that are known ahead, at the times ahead: {"future": {"price": [1.0, 1.2]}}."""
 
 
+LONGEST_NUMBER = 30
+"""Digits of a name that may be a number; Python refuses to read thousands of them."""
+
+
 class RowError(ValueError):
     """A line that cannot be taken, and why."""
 
@@ -58,7 +62,7 @@ def parse_row(line: bytes, forecaster: "Forecaster", horizon: int, most_steps: i
     """
     try:
         cells = json.loads(line)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of bytes that are no text, and of numbers without end
         raise RowError(f"not a line of JSON: {' '.join(str(error).split())}") from None
     if not isinstance(cells, dict):
         raise RowError(f"expected an object such as {{...}}, got {type(cells).__name__}")
@@ -94,7 +98,8 @@ def _name(cells: dict[str, Any], forecaster: "Forecaster") -> "Name":
     if isinstance(name, bool) or not isinstance(name, (str, int)):
         raise RowError(f"{column!r} must be text or a whole number, got {json.dumps(name)}")
     # Tables of text have names of text: 7 and "7" are the same to whoever sends lines.
-    for candidate in (name, str(name), int(name) if str(name).isdecimal() else name):
+    text = str(name)
+    for candidate in (name, text, int(text) if text.isdecimal() and len(text) <= LONGEST_NUMBER else name):
         if candidate in known:
             return candidate
     raise RowError(f"unknown series {name!r}")
@@ -130,7 +135,10 @@ def _timestamp(value: Any, column: str, last: "pd.Timestamp") -> "pd.Timestamp":
         raise RowError(f"{column!r} must be a time as text (ISO 8601), got {json.dumps(value)}")
     if (time.tz is None) != (last.tz is None):
         raise RowError(f"{column!r} must {'not ' if last.tz is None else ''}have a time zone, got {json.dumps(value)}")
-    return time.as_unit(last.unit) if last.tz is None else time.tz_convert(last.tz).as_unit(last.unit)
+    try:
+        return time.as_unit(last.unit) if last.tz is None else time.tz_convert(last.tz).as_unit(last.unit)
+    except ValueError:  # the year 9999, counted in nanoseconds
+        raise RowError(f"{column!r} is out of reach of the times of the fit, got {json.dumps(value)}") from None
 
 
 def _whole(value: Any, column: str) -> int:

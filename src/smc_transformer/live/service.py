@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smc_transformer.as_json import plain, records
-from smc_transformer.live.journal import Journal
+from smc_transformer.forecaster.persistence import stored_fit
+from smc_transformer.live.journal import Journal, JournalError
 from smc_transformer.live.rows import Row, RowError, future_series, parse_row
 
 if TYPE_CHECKING:
@@ -16,18 +17,22 @@ UNBOUNDED = 2**62
 """Steps: rows of the journal have been looked at before."""
 
 
-def recover(folder: Path, journal: Journal | None = None) -> "Forecaster":
+def recover(folder: Path) -> "Forecaster":
     """The forecaster saved in a folder, after all that a stream has taken, even if that was killed."""
+    return _recovered(folder)[0]
+
+
+def _recovered(folder: Path) -> "tuple[Forecaster, Journal]":
     from smc_transformer.forecaster import Forecaster
 
-    forecaster, journal = Forecaster.load(folder), journal or Journal(folder)
+    forecaster, journal = Forecaster.load(folder), Journal(folder)
     for cells in journal.rows:
         try:
             row = parse_row(json.dumps(cells).encode(), forecaster, 0, UNBOUNDED)
         except RowError:
             continue  # not after the last row: the state was saved with it
         forecaster.update(row.table(forecaster), distrust=journal.distrust)
-    return forecaster
+    return forecaster, journal
 
 
 class Service:
@@ -59,8 +64,7 @@ class Service:
     ) -> None:
         self.folder, self.horizon, self.levels, self.n_paths = folder, horizon, list(levels), n_paths
         self.save_every, self.most_steps = save_every, most_steps
-        self.journal = Journal(folder)
-        self.forecaster = recover(folder, self.journal)
+        self.forecaster, self.journal = _recovered(folder)
         self.journal.open()
         self.distrusted_before = self.journal.distrust
         if distrust != self.journal.distrust:
@@ -121,6 +125,8 @@ class Service:
 
     def _save_and_begin_anew(self) -> None:
         if self.journal.rows:
+            if stored_fit(self.folder) != self.journal.fit:
+                raise JournalError(f"{self.folder} holds another fit now: what was taken since the last save is lost")
             self.forecaster.save(self.folder)
         self.journal.begin_anew()
 

@@ -2,6 +2,7 @@
 
 import base64
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,14 @@ from smc_transformer.experiments.report.cells import MARKS, Table, TableRow, tex
 from smc_transformer.experiments.report.checks import MET, Check, check_table
 from smc_transformer.experiments.report.figures import Picture, write_figures
 from smc_transformer.experiments.report.names import SYNTHETIC_DATASETS
+from smc_transformer.experiments.report.outdated import cells_of_other_settings
 from smc_transformer.experiments.report.results import Results, read_results
 from smc_transformer.experiments.report.tables import (
     ablation_table,
     crps_table,
     grid_table,
     interval_table,
+    latents_table,
     score_table,
     synthetic_table,
     time_table,
@@ -48,10 +51,10 @@ class Section:
 
 
 def write_report(results_dir: Path, out: Path, console: "Console", *, train: bool = True) -> list[Path]:
-    """Write report.md, report.html and the pictures.
+    """Write report.md, report.html, the pictures, and beside them the results.json that they show.
 
     Args:
-        results_dir: folder with results.json; what the figures that train found is kept there too.
+        results_dir: folder with results.json; what the figures that train found is kept there.
         out: folder to write to.
         console: where it is said what is being done.
         train: whether to train the models of two figures, if they are not kept already (a few minutes).
@@ -72,6 +75,8 @@ def write_report(results_dir: Path, out: Path, console: "Console", *, train: boo
         path = out / name
         path.write_text(_rendered(f"{name}.j2", sections), encoding="utf-8")
         written.append(path)
+    if out.resolve() != Path(results_dir).resolve():
+        written.append(Path(shutil.copy(Path(results_dir) / "results.json", out)))
     for path in written:
         console.print(f"written: {path}", highlight=False, soft_wrap=True)
     return written
@@ -86,15 +91,18 @@ def report_sections(results: Results, pictures: Sequence[Picture] = ()) -> list[
         sections.append(_paper_section(results))
     if results.methods(split="chronological"):
         sections.append(_chronological_section(results))
-    ablation = ablation_table(results)
-    if ablation is not None:
-        sections.append(Section("Ablations", tables=(ablation,)))
+    parts = (ablation_table(results), latents_table(results))
+    if any(parts):
+        sections.append(Section("Ingredients", tables=tuple(table for table in parts if table is not None)))
     if pictures:
         sections.append(Section("Figures", pictures=tuple(pictures)))
     times = (time_table(results, split) for split in ("folds", "chronological", "paper"))
     sections.append(Section("Training times", tables=tuple(table for table in times if table is not None)))
     if results.failures:
         sections.append(_failure_section(results))
+    others = cells_of_other_settings(results)
+    if others:
+        sections.append(_other_settings_section(others))
     return sections
 
 
@@ -161,6 +169,15 @@ def _failure_section(results: Results) -> Section:
     rows = tuple(TableRow(failure.cell, (text_cell(failure.reason),)) for failure in results.failures)
     text = ("These cells failed, and the next run tries them again.",)
     return Section("Failed cells", text, (Table("", ("cell", "error"), rows),))
+
+
+def _other_settings_section(others: Sequence[str]) -> Section:
+    text = (
+        "These were run with settings that this version does not have any more, in part or as a whole: what the page "
+        "says of a profile is not true of them. The next run does them again.",
+    )
+    rows = tuple(TableRow(cell, ()) for cell in others)
+    return Section("Cells of other settings", text, (Table("", ("cell",), rows),))
 
 
 def _rendered(template: str, sections: list[Section]) -> str:

@@ -49,6 +49,9 @@ class Row:
     repetition: int
     """The seed, or the fold of a synthetic set."""
     profile: str
+    settings: dict[str, Any] | None
+    evaluation: dict[str, Any] | None
+    training: dict[str, Any]
     metrics: dict[str, float | None]
     per_step: dict[str, list[float | None]]
     """None where a step has nothing to score."""
@@ -71,6 +74,9 @@ class Row:
             method=MethodKey(row["model"], row["config"]),
             repetition=0 if repetition is None else int(repetition),
             profile=row.get("profile", "unknown"),
+            settings=row.get("settings"),
+            evaluation=row.get("evaluation"),
+            training=row.get("training") or {},
             metrics=row["metrics"],
             per_step=row.get("per_step") or {},
             pit=row.get("pit"),

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from smc_transformer.experiments.paper_numbers import REAL_DATASETS
 from smc_transformer.experiments.report.figures.cache import cached
 from smc_transformer.experiments.report.figures.calibration import calibration_figure
-from smc_transformer.experiments.report.figures.predictive import predictive_figure, train_and_predict
+from smc_transformer.experiments.report.figures.predictive import (
+    predictive_figure,
+    settings_of_bands,
+    train_and_predict,
+)
 from smc_transformer.experiments.report.figures.steps import step_figure
 from smc_transformer.experiments.report.figures.style import save
-from smc_transformer.experiments.report.figures.unique import train_and_count, unique_figure
+from smc_transformer.experiments.report.figures.unique import settings_of_counts, train_and_count, unique_figure
 from smc_transformer.experiments.report.names import SYNTHETIC_DATASETS
 from smc_transformer.experiments.report.results import Results
 
@@ -44,6 +48,7 @@ def _pictures(results: Results, results_dir: Path, out: Path, console: "Console"
         "Predictive distributions on a test sequence of Model I",
         "One-step forecasts of each method (trained as in the profile `quick`, fold 0) against the true 95 % band.",
         results_dir / BANDS_FILE,
+        settings_of_bands,
         (lambda: train_and_predict(console)) if train else None,
         predictive_figure,
         out / "predictive.png",
@@ -63,6 +68,7 @@ def _pictures(results: Results, results_dir: Path, out: Path, console: "Console"
         "particles stand for a past step, mean and 95 % band over test counties. Left: the paper's genealogy. Then "
         "what fixed-lag and backward smoothing change (dashed: the genealogy's mean).",
         results_dir / COUNTS_FILE,
+        settings_of_counts,
         (lambda: train_and_count(console)) if train else None,
         unique_figure,
         out / "unique_particles_covid.png",
@@ -100,16 +106,17 @@ def _trained(
     title: str,
     caption: str,
     cache: Path,
+    settings: Callable[[], Any],
     make: Callable[[], dict[str, Any]] | None,
     draw: Callable[[dict[str, Any]], Any],
     path: Path,
     console: "Console",
 ) -> Picture:
     try:
-        content = cached(cache, make)
+        content = cached(cache, settings(), make)
     except OSError as error:  # the data are not there; the rest of the report is
         console.print(f"not drawn: {title.lower()}: {error}", highlight=False, markup=False)
         return Picture(title, "Not drawn: the data were not found when the report was made.", None)
     if content is None:
-        return Picture(title, f"Not drawn: {cache.name} is missing, and training was not asked for.", None)
+        return Picture(title, f"Not drawn: {cache.name} is missing or outdated, and nothing was to be trained.", None)
     return Picture(title, caption, save(draw(content), path))

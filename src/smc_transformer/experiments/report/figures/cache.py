@@ -8,13 +8,22 @@ from typing import Any
 from smc_transformer.experiments.store import write_whole
 
 
-def cached(path: Path, make: Callable[[], dict[str, Any]] | None) -> dict[str, Any] | None:
-    """The content of a file, made first if it is not there; None if it may not be made. Remove the file to renew it."""
+def cached(path: Path, settings: Any, make: Callable[[], dict[str, Any]] | None) -> dict[str, Any] | None:
+    """The content of a file, made first if it is not there or was made with other settings; None if it may not be made.
+
+    Args:
+        path: the file.
+        settings: all that the content depends on, as JSON can hold it.
+        make: makes the content; None: it may not be made.
+    """
+    settings = json.loads(json.dumps(settings))
     if path.exists():
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.get("settings") == settings:
+            return content
     if make is None:
         return None
-    content = make()
+    content = {"settings": settings, **make()}
     write_whole(path, json.dumps(content) + "\n")
     return content
 

@@ -21,16 +21,26 @@ if TYPE_CHECKING:
 DATASET, FOLD, SEQUENCE = "model1", 0, 0
 RATES = ("0.1", "0.2", "0.5")
 METHODS = (
-    MethodKey("smc_transformer", "paper-10"),
-    MethodKey("smc_transformer", "best-10"),
+    *(MethodKey("smc_transformer", config) for config in ("paper-10", "paper-30", "best-10", "best-30")),
     MethodKey("lstm", "paper"),
     *(MethodKey(f"lstm_dropout_{rate}", "paper") for rate in RATES),
     MethodKey("transformer", "paper"),
     *(MethodKey(f"transformer_dropout_{rate}", "paper") for rate in RATES),
+    MethodKey("bayesian_lstm_3", "paper"),
     MethodKey("bayesian_lstm_10", "paper"),
+    MethodKey("persistence", "default"),
     MethodKey("autoregression", "default"),
 )
 N_COLUMNS = 4
+
+
+def settings_of_bands() -> dict[str, Any]:
+    """With what the methods of the figure are trained."""
+    from smc_transformer.experiments.grid import FOLDS, Cell
+    from smc_transformer.experiments.methods import settings_of
+    from smc_transformer.experiments.profiles import QUICK
+
+    return {method_title(key): settings_of(Cell(DATASET, FOLDS, key.model, key.config, FOLD), QUICK) for key in METHODS}
 
 
 def train_and_predict(console: "Console") -> dict[str, Any]:

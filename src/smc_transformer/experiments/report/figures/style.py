@@ -62,7 +62,7 @@ def short_title(method: MethodKey) -> str:
 
 def dashes(method: MethodKey) -> str:
     """The two configurations of the SMC Transformer share a colour, so that one is dashed."""
-    return "--" if method == PAPER else "-"
+    return "--" if method.model == PAPER.model and method.config.startswith(PAPER.config) else "-"
 
 
 def new_figure(width: float, height: float) -> "Figure":

@@ -21,6 +21,14 @@ SMOOTHERS = (("genealogy", 1), ("fixed_lag", 5), ("backward", 2))
 TITLES = {"genealogy": "genealogy (the paper)", "fixed_lag": "fixed lag", "backward": "backward"}
 
 
+def settings_of_counts() -> dict[str, Any]:
+    """With what the model of the figure is trained and smoothed."""
+    from smc_transformer.config import SMCTransformerConfig
+
+    numbers = {"particles": N_PARTICLES, "sequences": N_SEQUENCES, "epochs": EPOCHS, "smoothers": SMOOTHERS}
+    return {**numbers, "model": SMCTransformerConfig().to_dict()}
+
+
 def train_and_count(console: "Console") -> dict[str, Any]:
     """Train a model of the default settings briefly on covid, each county scaled by itself; smooth test counties."""
     from smc_transformer.config import SMCTransformerConfig

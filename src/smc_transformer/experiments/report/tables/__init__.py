@@ -3,6 +3,7 @@
 from smc_transformer.experiments.report.tables.ablation import ablation_table
 from smc_transformer.experiments.report.tables.grid import grid_table
 from smc_transformer.experiments.report.tables.intervals import interval_table
+from smc_transformer.experiments.report.tables.latents import latents_table
 from smc_transformer.experiments.report.tables.scores import crps_table, score_table
 from smc_transformer.experiments.report.tables.synthetic import synthetic_table
 from smc_transformer.experiments.report.tables.times import time_table
@@ -12,6 +13,7 @@ __all__ = [
     "crps_table",
     "grid_table",
     "interval_table",
+    "latents_table",
     "score_table",
     "synthetic_table",
     "time_table",
