@@ -297,10 +297,17 @@ def test_store_of_an_older_run_is_assembled_for_the_report(tmp_path, monkeypatch
 
     report = types.ModuleType("smc_transformer.experiments.report")
     seen = []
-    report.write_report = lambda results, out, console: seen.append((results, out))
+    report.write_report = lambda results, out, console, train: seen.append((results, out, train))
     monkeypatch.setitem(sys.modules, report.__name__, report)
     store = Store(tmp_path / "results")
     store.cells.mkdir(parents=True)
     assert cli.main(["experiment", "report", "--results", str(store.folder)]) == 0
-    assert seen == [(store.folder, store.folder)]
+    assert seen == [(store.folder, store.folder, True)]
     assert json.loads(store.results.read_text()) == []
+
+
+def test_results_without_their_cells_are_not_replaced(tmp_path, capsys):
+    (tmp_path / "results.json").write_text("[1]\n")
+    assert cli.main(["experiment", "run", "synthetic", "--model", "persistence", "--out", str(tmp_path)]) == 1
+    assert "choose another --out" in capsys.readouterr().err
+    assert (tmp_path / "results.json").read_text() == "[1]\n"

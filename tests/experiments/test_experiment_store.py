@@ -33,6 +33,15 @@ def test_states(store):
     assert store.state(CELL, WANTED) == "open"
 
 
+def test_a_failure_does_not_replace_a_result(store):
+    store.write(CELL, FINISHED)
+    store.write(CELL, {**RECORD, "profile": "paper", "error": "FileNotFoundError: no data"})
+    assert store.state(CELL, WANTED) == "failed"  # and is tried again
+    assert [row["profile"] for row in store.assemble()] == [WANTED["profile"]] * 2
+    store.write(CELL, FINISHED)
+    assert store.state(CELL, WANTED) == "done"
+
+
 @pytest.mark.parametrize("content", ["", '{"dataset": "mod', "[]"])
 def test_a_file_that_cannot_be_read_is_an_open_cell(store, content):
     store.cells.mkdir(parents=True)

@@ -14,6 +14,7 @@ from smc_transformer.experiments.report import figures
 from smc_transformer.experiments.report.figures.calibration import coverage_curve, pit_density
 from smc_transformer.experiments.report.figures.predictive import predictive_bands, predictive_figure
 from smc_transformer.experiments.report.figures.steps import picp_per_step, step_figure
+from smc_transformer.experiments.report.figures.style import dashes
 from smc_transformer.experiments.report.figures.unique import unique_counts
 from smc_transformer.experiments.report.results import MethodKey, Results, Row
 
@@ -108,6 +109,18 @@ def test_trained_figures_are_kept_and_drawn_again_without_training(tmp_path, mon
             "unique_particles_covid.png",
         }
     assert len(trainings) == 2
+    monkeypatch.setattr(figures, "settings_of_counts", lambda: {"epochs": 6})  # what was kept is of other settings
+    pictures = figures.write_figures(results, tmp_path, tmp_path, console, train=False)
+    assert [picture.path.name for picture in pictures if picture.path] == ["predictive.png"]
+    assert "unique_particles.json is missing or outdated" in " ".join(picture.caption for picture in pictures)
+    figures.write_figures(results, tmp_path, tmp_path, console, train=True)
+    assert len(trainings) == 3
+
+
+def test_configurations_of_the_paper_are_dashed():
+    styles = {config: dashes(MethodKey("smc_transformer", config)) for config in ("paper", "paper-30", "best-30")}
+    assert styles == {"paper": "--", "paper-30": "--", "best-30": "-"}
+    assert dashes(MethodKey("lstm", "paper")) == "-"
 
 
 def test_missing_data_leave_out_a_figure_and_say_so(tmp_path, monkeypatch, console):

@@ -11,8 +11,14 @@ import fabricated_results as fabricated
 import pytest
 from rich.console import Console
 
+from smc_transformer.experiments.grid import Cell
+from smc_transformer.experiments.methods import settings_of
+from smc_transformer.experiments.profiles import QUICK
 from smc_transformer.experiments.report import write_report
 from smc_transformer.experiments.report.figures.style import spread
+from smc_transformer.experiments.report.results import Results, Row
+from smc_transformer.experiments.report.tables import latents_table
+from smc_transformer.experiments.store import rounded
 
 VOID = {"meta", "br", "img"}
 
@@ -64,7 +70,8 @@ def report(tmp_path_factory):
 def test_files_are_those_returned(report):
     out, written = report
     assert sorted(out.iterdir()) == sorted(written)
-    assert {path.suffix for path in written} == {".png", ".md", ".html"}
+    assert {path.suffix for path in written} == {".png", ".md", ".html", ".json"}
+    assert (out / "results.json").read_bytes() == (out.parent / "results.json").read_bytes()
     assert len([path for path in written if path.suffix == ".png"]) == 7
 
 
@@ -129,8 +136,33 @@ def test_half_a_grid_makes_a_report_that_says_so(tmp_path, console):
         "calibration_multistep.png",
         "report.md",
         "report.html",
+        "results.json",
     }
     read_page(tmp_path / "out" / "report.html")
+
+
+def test_cells_of_other_settings_are_listed(tmp_path, console):
+    cell = Cell("covid", "paper", "lstm", "paper", 0)
+    now = {"settings": rounded(settings_of(cell, QUICK)), "evaluation": QUICK.evaluation()}
+    others = {**now, "settings": {**now["settings"], "epochs": 1}}
+    row, *_ = (row for row in fabricated.real_rows("paper", n_seeds=1) if row["model"] == "lstm")
+    fabricated.write_rows(tmp_path, [{**row, **now}, {**row, **others, "dataset": "stock"}])
+    write_report(tmp_path, tmp_path / "out", console, train=False)
+    _, text = (tmp_path / "out" / "report.md").read_text().split("## Cells of other settings")
+    assert "stock paper lstm" in text
+    assert "covid" not in text
+
+
+def test_what_the_latents_carry_is_a_table():
+    rows = [
+        fabricated.make_row("covid", "smc_transformer", "best", "chronological", "unistep", seed, {}, training=facts)
+        for seed, facts in enumerate(({"between_particles": 0.2}, {"between_particles": 0.4}))
+    ]
+    table = latents_table(Results([Row.read(row) for row in rows]))
+    (line,) = table.rows
+    assert line.heading == "SMC Transformer (best)"
+    assert line.cells[table.columns.index("covid") - 1].parts[0].text == "0.300"
+    assert latents_table(Results([])) is None
 
 
 def test_failed_cells_are_listed(tmp_path, console):
