@@ -72,7 +72,7 @@ def add(commands: Commands) -> None:
     training.add_argument(
         "--steps",
         type=positive,
-        help="batches of the likelihood and of the forecasts; the first stage has twice as many (default: 300)",
+        help="batches of the likelihood and of the forecasts; the first stage has twice as many (default: 200)",
     )
     training.add_argument("--seed", type=seed, default=0, help="of weights, training and particles (default: 0)")
     training.add_argument("--particles", type=positive, default=64, help="that follow each series (default: 64)")

@@ -33,8 +33,8 @@ class TrainingSettings:
     """
 
     squared_error_steps: int | None = None
-    likelihood_steps: int = 300
-    forecast_steps: int = 300
+    likelihood_steps: int = 200
+    forecast_steps: int = 200
     batch_size: int = 32
     learning_rate: float = 3e-3
     validations: int = 6
