@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PARQUET = (".parquet", ".pq")
 MARK = "'"
+"""Before cells that are text whatever they look like."""
 STANDARD = "-"
 """As the name of a file: standard input or output, as CSV."""
 

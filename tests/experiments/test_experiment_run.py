@@ -311,3 +311,9 @@ def test_results_without_their_cells_are_not_replaced(tmp_path, capsys):
     assert cli.main(["experiment", "run", "synthetic", "--model", "persistence", "--out", str(tmp_path)]) == 1
     assert "choose another --out" in capsys.readouterr().err
     assert (tmp_path / "results.json").read_text() == "[1]\n"
+
+
+def test_a_run_that_was_stopped_before_its_first_cell_goes_on(tmp_path):
+    store = Store(tmp_path)
+    store.assemble()
+    assert not store.has_lost_its_cells

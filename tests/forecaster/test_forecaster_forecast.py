@@ -168,6 +168,23 @@ def test_energy_score_and_crps_are_the_librarys():
     np.testing.assert_allclose(found.metrics["crps"], Samples(paths).crps(truth).mean().item())
 
 
+def test_a_backtest_takes_no_scale_from_rows_after_a_cutoff():
+    table = walks(60, 60)
+    known, new = table[table["unique_id"] == "a"], table[table["unique_id"] == "b"]
+    forecaster = make().fit(known, progress=False)
+    before = forecaster.backtest(new, n_windows=2, n_paths=20).forecasts
+    state = forecaster.fitted.generator.get_state()
+    forecaster.update(new)  # follows the whole series from now on, with a scale of all its rows
+    forecaster.fitted.generator.set_state(state)
+    pd.testing.assert_frame_equal(forecaster.backtest(new, n_windows=2, n_paths=20).forecasts, before)
+
+
+def test_windows_of_a_backtest_do_not_overlap_whatever_the_horizon(two_targets):
+    table = walks(80).assign(z=lambda df: df["y"] ** 2, w=lambda df: -df["y"], unique_id="new")
+    found = two_targets.backtest(table, n_windows=3, h=7, n_paths=5).forecasts
+    assert found["ds"].tolist() == list(range(59, 80))
+
+
 def test_whole_number_laws():
     random = np.random.default_rng(0)
     table = series("a", random.poisson(4, 80))
@@ -188,7 +205,7 @@ def test_classes_beyond_the_last_are_named():
     settings = {"scaling": "none", "config": {**TINY, "observation": "categorical", "n_classes": 3}}
     table = series("a", np.arange(60) % 3)
     forecaster = make(**settings).fit(table, progress=False)
-    with pytest.raises(TableError, match=r"column 'y' is 3 at 60 .* whole numbers from 0 to 2"):
+    with pytest.raises(TableError, match=r"column 'y' is 3 at 60 .* class number: 0, \.\.\., 2"):
         forecaster.update(series("a", [3.0], start=60))
     with pytest.raises(TableError, match="column 'y' is 4 at 30"):
         make(**settings).fit(table.assign(y=table["y"].where(table["ds"] != 30, 4.0)), progress=False)

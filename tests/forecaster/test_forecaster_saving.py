@@ -12,6 +12,7 @@ import pytest
 from forecaster_tables import head, make, rows_between, series, walks
 
 from smc_transformer.forecaster import Forecaster, SavedForecasterError, persistence
+from smc_transformer.kernels import disabled
 
 FILES = ("config.json", "model.safetensors", "states.safetensors")
 
@@ -158,3 +159,12 @@ def test_states_of_another_fit_are_refused(folder, tmp_path):
     Path(folder / "states.safetensors").write_bytes((other / "states.safetensors").read_bytes())
     with pytest.raises(SavedForecasterError, match=r"states\.safetensors belongs to another fit than config\.json"):
         Forecaster.load(folder)
+
+
+def test_a_folder_saved_by_version_0_1_0_loads_and_gives_its_forecasts():
+    """The folder and the table of forecasts beside it were written by that version, without kernels."""
+    kept = Path(__file__).parent / "saved_by_0_1_0"
+    expected = pd.DataFrame(json.loads((kept / "predict.json").read_text())["rows"])
+    with disabled():
+        found = Forecaster.load(kept / "model").predict(level=[80], n_paths=200, seed=1)
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-3, check_dtype=False)

@@ -1,6 +1,7 @@
 """The configurations of the SMC Transformer that the tables show, and the ablations of the best one.
 
-Every choice here was made on validation data; docs/results.md says how.
+Choices were made on validation data, but for two that docs/results.md names: what intervals should cover, and how long
+to train on synthetic series.
 """
 
 from dataclasses import replace
@@ -138,7 +139,7 @@ def _synthetic(kind: str, n_particles: int, dataset: str, profile: str) -> SMCSe
             learning_rate=8e-3 if bimodal else 3e-3,
             warmup=0.5 if bimodal else 0.1,
             em_offset=200 if bimodal else 0,
-            n_lines=5 if n_particles > 10 else None,  # hardly more variance than with all 30 (docs/learning.md)
+            n_lines=5 if n_particles > 10 else None,  # a shorter backward pass, at the price of some variance
             averaging=None if bimodal else 0.99,
         ),
         particles=128,

@@ -48,8 +48,8 @@ class Store:
 
     @property
     def has_lost_its_cells(self) -> bool:
-        """Whether there is a results.json (a committed one, say) without the files that it was made from."""
-        return self.results.exists() and not self.cells.exists()
+        """Whether there are results (committed ones, say) without the files that they were made from."""
+        return not self.cells.exists() and self.results.exists() and bool(json.loads(self.results.read_text()))
 
     def remove(self, cells: Iterable[Cell]) -> None:
         """Forget cells, so that they run again."""

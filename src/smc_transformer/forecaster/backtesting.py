@@ -62,7 +62,7 @@ def run_backtest(
                 f"series {series.name!r} has {len(series)} rows: too few for {n_windows} windows of {horizon} steps, "
                 f"{step_size} apart, after at least 2 rows of history"
             )
-    current = forecaster.as_fitted() if _is_ahead(forecaster, given, counts[0]) else None
+    current = forecaster if _is_ahead(forecaster, given, counts[0]) else None
     parts, scores = [], _Scores()
     for count in counts:
         if current is None or refit:

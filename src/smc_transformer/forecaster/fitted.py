@@ -106,7 +106,6 @@ class Fitted:
         going = [self._next_rows(series) for series in given if series.name in self.standings]
         generator = self.generator.clone_state()
         standings, judged = self._follow(new, generator, judging=True, distrust=distrust)
-        own_scalers = {name: one.scaler for name, one in standings.items()}
         # Those that stand at the same place take their steps together.
         alike: dict[tuple[Any, ...], list[Ready]] = {}
         for one in going:
@@ -117,7 +116,6 @@ class Fitted:
             standings.update(after)
             judged += judgements
         self.standings.update(standings)
-        self.panel.scalers.update(own_scalers)
         self.generator.set_state(generator.get_state())
         order = {series.name: place for place, series in enumerate(given)}
         return sorted(judged, key=lambda one: order[one.series.name])

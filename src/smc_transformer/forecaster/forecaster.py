@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -310,13 +309,6 @@ class Forecaster:
         fitted = load_fitted(Path(path))
         forecaster = cls(**fitted.settings.to_dict())
         forecaster._fitted = fitted
-        return forecaster
-
-    def as_fitted(self) -> "Forecaster":
-        """A forecaster with the same fit that has seen no update: it knows no scale that came from later rows."""
-        forecaster, fitted = self.unfitted(), self.fitted
-        scalers = {name: fitted.panel.scalers[name] for name in fitted.trained_until}
-        forecaster._fitted = replace(fitted, panel=replace(fitted.panel, scalers=scalers))
         return forecaster
 
     def unfitted(self) -> "Forecaster":

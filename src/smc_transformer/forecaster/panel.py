@@ -16,7 +16,7 @@ from torch import Tensor
 
 from smc_transformer.forecaster.calendar import calendar_features
 from smc_transformer.forecaster.scaling import Scaler
-from smc_transformer.forecaster.settings import DISCRETE_LAWS, Settings
+from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.sizes import check_for_statistics, scale
 from smc_transformer.forecaster.table import Name, Series, TableError
 from smc_transformer.nn.encoders.changes import typical_size
@@ -33,7 +33,7 @@ class Panel:
         settings: columns and scaling.
         known_scaler: of the inputs that are known ahead (without calendar features).
         units: typical one-step changes of the scaled modelled columns.
-        scalers: of the values of each series, by its name; they include the units.
+        scalers: of the values of each series of the fit, by its name; they include the units.
     """
 
     settings: Settings
@@ -50,14 +50,14 @@ class Panel:
         known_scaler = Scaler.fit(np.concatenate([series.known for series in training]), known_kinds)
         plain = {series.name: _own_scaler(series, settings) for series in training}
         units = np.ones(len(settings.modelled))
-        if settings.model_config().observation not in DISCRETE_LAWS:
+        if settings.support() is None:
             levels = [scale(series, series.values, settings.modelled, plain[series.name]) for series in training]
             units = _typical_changes(levels)
         scalers = {name: scaler.in_units(units) for name, scaler in plain.items()}
         return cls(settings, known_scaler, units, scalers)
 
     def scaler(self, series: Series) -> Scaler:
-        """That of the series' name, or for a new name that of these rows."""
+        """That of the fit, or for a series that was not in it that of these rows."""
         found = self.scalers.get(series.name)
         return _own_scaler(series, self.settings).in_units(self.units) if found is None else found
 

@@ -106,8 +106,8 @@ def load_fitted(path: Path) -> Fitted:
             population = _population(model, tensors, place, one)
             runs = tuple(one.get("runs", [0] * len(settings.modelled)))
             standings[one["name"]] = Standing(population, _time(one["last_time"]), scaler, runs)
-            panel.scalers[one["name"]] = scaler
             if one["trained_until"] is not None:
+                panel.scalers[one["name"]] = scaler
                 until[one["name"]] = _time(one["trained_until"])
         generator = Generator()
         generator.set_state(tensors["generator"])

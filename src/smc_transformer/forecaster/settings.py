@@ -1,6 +1,5 @@
 """What a forecaster is asked to do: columns, lengths, scaling, and the settings of its model and training."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -12,9 +11,8 @@ from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.forecaster.calendar import CYCLES
 from smc_transformer.forecaster.frequency import Frequency, check_frequency
 from smc_transformer.forecaster.scaling import SCALINGS
-
-DISCRETE_LAWS = ("negative_binomial", "categorical")
-"""Laws of whole numbers, which no scaling may touch."""
+from smc_transformer.laws.registry import LAWS
+from smc_transformer.laws.support import WholeNumbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +88,7 @@ class Settings:
         self._check_scaling()
         self.training_settings()
         config = self.model_config()  # raises on settings that no model can have
-        if config.observation in DISCRETE_LAWS and set(self.kinds()) != {"none"}:
+        if self.support() is not None and set(self.kinds()) != {"none"}:
             raise ValueError(f'observation="{config.observation}" models whole numbers as they are: use scaling="none"')
 
     @property
@@ -114,12 +112,10 @@ class Settings:
             return (self.scaling,) * len(self.modelled)
         return tuple(self.scaling.get(column, "standard") for column in self.modelled)
 
-    def highest_whole(self) -> float | None:
-        """Of a law of whole numbers, which begin at 0: the highest it has. None: a law of all numbers."""
+    def support(self) -> WholeNumbers | None:
+        """The values of a law of whole numbers, which no scaling may touch; None: a law of all numbers."""
         config = self.model_config()
-        if config.n_classes is not None:
-            return config.n_classes - 1.0
-        return math.inf if config.observation in DISCRETE_LAWS else None
+        return LAWS[config.observation](config).support
 
     def training_settings(self) -> TrainingSettings:
         """The settings of the training."""

@@ -4,17 +4,18 @@ A table is long: one row for each series and time. What is wrong with one is sai
 from 0), so that it can be found.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+import torch
+from jaxtyping import Float, Int
 
 from smc_transformer.forecaster.frequency import times_between
 from smc_transformer.forecaster.settings import Settings
+from smc_transformer.laws.support import WholeNumbers
 
 Name: TypeAlias = str | int
 """What a series is called."""
@@ -98,11 +99,12 @@ def read_series(
     if zone_of is not None:
         times = in_zone_of(times, zone_of, f"column {settings.time_column!r}")
     numbers = np.stack([_numbers(table, column) for column in (*values, *settings.future_inputs)] or [], axis=1)
-    allowed = _allowed(settings)
+    kinds, support = dict(zip(settings.modelled, settings.kinds(), strict=True)), settings.support()
     found = []
     for name, rows in _rows_by_series(names).items():
         for number, column in enumerate((*values, *settings.future_inputs)):
-            _check_numbers(numbers[rows, number], allowed.get(column), column, name, times[rows], rows)
+            limits = (kinds[column], support) if column in kinds else ("none", None)
+            _check_numbers(numbers[rows, number], *limits, column, name, times[rows], rows)
         before = None if after is None else after.get(name)
         grid, places = _on_grid(name, times[rows], rows, settings, before)
         full = np.full((len(grid), numbers.shape[1]), np.nan)
@@ -194,61 +196,28 @@ def _rows_by_series(names: list[Name]) -> dict[Name, Int[np.ndarray, "row"]]:
     return dict(zip(unique.tolist(), np.split(order, ends[:-1]), strict=True))
 
 
-class Allowed(NamedTuple):
-    """What the values of a column may be.
-
-    Attributes:
-        lowest: the lowest value.
-        highest: the highest.
-        whole: whether they must be whole numbers.
-        reason: what an error says of it.
-    """
-
-    lowest: float
-    highest: float
-    whole: bool
-    reason: str
-
-    def denies(self, values: Float[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shape"]:
-        """Which values are not allowed; NaN is missing, and always is."""
-        wrong = (values < self.lowest) | (values > self.highest)
-        return wrong | ((values != np.round(values)) & ~np.isnan(values)) if self.whole else wrong
-
-
-def _allowed(settings: Settings) -> dict[str, Allowed]:
-    """What the values of the modelled columns may be, where scaling or law leave out some."""
-    highest = settings.highest_whole()
-    if highest is not None:
-        bounds = "of at least 0" if math.isinf(highest) else f"from 0 to {highest:g}"
-        law = settings.model_config().observation
-        wholes = Allowed(0, highest, whole=True, reason=f'observation="{law}" is for whole numbers {bounds}')
-        return dict.fromkeys(settings.modelled, wholes)
-    counts = Allowed(0, math.inf, whole=False, reason='scaling="log1p" is for values of at least 0')
-    return {column: counts for column, kind in zip(settings.modelled, settings.kinds(), strict=True) if kind == "log1p"}
-
-
 def _check_numbers(
     values: Float[np.ndarray, "row"],
-    allowed: Allowed | None,
+    kind: str,
+    support: WholeNumbers | None,
     column: str,
     name: Name,
     times: pd.Index,
     rows: Int[np.ndarray, "row"],
 ) -> None:
-    wrong = np.flatnonzero(np.isinf(values))
-    if len(wrong):
-        raise TableError(
-            f"series {name!r}, column {column!r} is infinite at {times[wrong[0]]} (row {rows[wrong[0]]}); "
-            f"a missing value is NaN"
-        )
-    if allowed is None:
-        return
-    wrong = np.flatnonzero(allowed.denies(values))
-    if len(wrong):
-        raise TableError(
-            f"series {name!r}, column {column!r} is {values[wrong[0]]:g} at {times[wrong[0]]} (row {rows[wrong[0]]}); "
-            f"{allowed.reason}"
-        )
+    """That a column has no values that its scaling or the law cannot have."""
+    reasons = {"a missing value is NaN": np.isinf(values)}
+    if kind == "log1p":
+        reasons['scaling="log1p" is for values of at least 0'] = values < 0
+    if support is not None:
+        reasons[support.description] = support.denies(torch.from_numpy(values)).numpy()
+    for reason, wrong in reasons.items():
+        if wrong.any():
+            place = int(np.flatnonzero(wrong)[0])
+            value = "infinite" if np.isinf(values[place]) else f"{values[place]:g}"
+            raise TableError(
+                f"series {name!r}, column {column!r} is {value} at {times[place]} (row {rows[place]}); {reason}"
+            )
 
 
 def _on_grid(

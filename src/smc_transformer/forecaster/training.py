@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smc_transformer.evaluation import evenly_spaced
-from smc_transformer.forecaster.settings import DISCRETE_LAWS, Settings
+from smc_transformer.forecaster.settings import Settings
 from smc_transformer.learning import ForecastScore, Goal, Likelihood, SquaredError, Stage, train_in_stages
 from smc_transformer.learning.calibration import LEVEL, forecast_coverage, one_step_coverage, widen_to_cover
 from smc_transformer.model import SMCTransformer
@@ -104,7 +104,7 @@ def _stages(settings: Settings, units: tuple[float, ...]) -> dict[str, tuple[Sta
     }
     # Whole numbers have a likelihood only: their draws are no differentiable function of the parameters, and the
     # numbers of classes are no distances.
-    discrete = settings.model_config().observation in DISCRETE_LAWS
+    discrete = settings.support() is not None
     return {
         name: (stage, goal)
         for name, (stage, goal) in stages.items()
@@ -115,7 +115,7 @@ def _stages(settings: Settings, units: tuple[float, ...]) -> dict[str, tuple[Sta
 def _widen(
     model: SMCTransformer, validation: Float[Tensor, "window length n_inputs"] | None, settings: Settings
 ) -> float:
-    if validation is None or model.config.observation in DISCRETE_LAWS:
+    if validation is None or model.observation.support is not None:
         return 1.0
     n_targets, history = len(settings.targets), settings.input_size - 1
     n_observed = int((~validation[:, -settings.horizon :, :n_targets].isnan()).sum())

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from smc_transformer.laws.support import WholeNumbers
 from smc_transformer.predictive import Components, Mixture
 
 
@@ -22,9 +23,11 @@ class ObservationLaw(nn.Module, ABC):
         n_targets: number of predicted coordinates.
         n_parameters: raw parameters of one distribution: outputs that the read-out must have.
         can_shift: whether `predict_change` makes sense for this law; the model refuses it otherwise.
+        support: the values that targets can have; None: all numbers.
     """
 
     can_shift = True
+    support: WholeNumbers | None = None
 
     def __init__(self, n_targets: int, n_parameters: int):
         super().__init__()
@@ -56,7 +59,16 @@ class ObservationLaw(nn.Module, ABC):
 
     def check(self, x: Float[Tensor, "batch time n_inputs"], name: str = "x") -> None:
         """Raise a ValueError when targets have values that this law cannot have; NaN is missing, and allowed."""
-        del x, name
+        if self.support is None:
+            return
+        targets = x[..., : self.n_targets]
+        wrong = self.support.denies(targets)
+        if wrong.any():
+            place = wrong.nonzero()[0].tolist()
+            value = targets[tuple(place)].item()
+            raise ValueError(
+                f"{name} holds {value:g} at {place} (batch, time, feature), but {self.support.description}"
+            )
 
     def mixture(
         self,

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from smc_transformer.laws.base import ObservationLaw, fill
 from smc_transformer.laws.masked import observed_sum
+from smc_transformer.laws.support import WholeNumbers
 from smc_transformer.predictive import Components, Mixture
 
 
@@ -99,6 +100,8 @@ class CategoricalLaw(ObservationLaw):
     def __init__(self, n_classes: int):
         super().__init__(n_targets=1, n_parameters=n_classes)
         self.n_classes = n_classes
+        classes = f"the target of a categorical law is a class number: 0, ..., {n_classes - 1}"
+        self.support = WholeNumbers(n_classes - 1.0, classes)
 
     def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> CategoricalComponents:
         return CategoricalComponents(parameters)
@@ -116,13 +119,3 @@ class CategoricalLaw(ObservationLaw):
     def features(self, x: Float[Tensor, "*batch n_inputs"]) -> Float[Tensor, "*batch n_features"]:
         one_hot = F.one_hot(x[..., 0].long(), self.n_classes).to(x)
         return torch.cat((one_hot, x[..., 1:]), dim=-1)
-
-    def check(self, x: Float[Tensor, "batch time n_inputs"], name: str = "x") -> None:
-        classes = x[..., :1]
-        wrong = ((classes < 0) | (classes >= self.n_classes) | (classes != classes.round())) & ~classes.isnan()
-        if wrong.any():
-            place = wrong.nonzero()[0].tolist()
-            raise ValueError(
-                f"{name} holds {classes[tuple(place)].item():g} at {place} (batch, time, feature), but the target of a "
-                f"categorical law is a class number: 0, ..., {self.n_classes - 1}"
-            )

@@ -1,11 +1,14 @@
 """Counts: negative binomial observations, with mean mu and variance mu + alpha mu^2, both given by the read-out."""
 
+import math
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from smc_transformer.laws.base import ObservationLaw, fill
 from smc_transformer.laws.masked import observed_sum
+from smc_transformer.laws.support import WholeNumbers
 from smc_transformer.predictive import Components
 
 LARGEST_LOG = 15.0
@@ -80,6 +83,8 @@ class NegativeBinomialLaw(ObservationLaw):
     the log-mean.
     """
 
+    support = WholeNumbers(math.inf, "the targets of a negative binomial law are counts: whole numbers of at least 0")
+
     def __init__(self, n_targets: int):
         super().__init__(n_targets, n_parameters=2 * n_targets)
 
@@ -95,13 +100,3 @@ class NegativeBinomialLaw(ObservationLaw):
     def features(self, x: Float[Tensor, "*batch n_inputs"]) -> Float[Tensor, "*batch n_features"]:
         counts, others = x[..., : self.n_targets], x[..., self.n_targets :]
         return torch.cat((torch.log1p(counts), others), dim=-1)
-
-    def check(self, x: Float[Tensor, "batch time n_inputs"], name: str = "x") -> None:
-        counts = x[..., : self.n_targets]
-        wrong = (counts < 0) | (counts != counts.round()) & ~counts.isnan()
-        if wrong.any():
-            place = wrong.nonzero()[0].tolist()
-            raise ValueError(
-                f"{name} holds {counts[tuple(place)].item():g} at {place} (batch, time, feature), but the targets of "
-                "a negative binomial law are counts: whole numbers of at least 0"
-            )
