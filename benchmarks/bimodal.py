@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.datasets import SYNTHETIC, split_sequences
 from smc_transformer.learning import Trainer, constant, power_step_size, warmup_cosine
+from smct_paper.datasets import SYNTHETIC, split_sequences
 
 N_PARTICLES, TEST_PARTICLES, BATCH_SIZE = 20, 256, 16
 VARIANTS = {

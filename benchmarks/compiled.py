@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig, kernels
-from smc_transformer.population import Population
+from smc_transformer.inference.population import Population
 
 BATCH, PARTICLES, SLOTS = 256, 30, 24
 

@@ -8,9 +8,9 @@ import torch
 
 from benchmarks.rows import row
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.datasets import SYNTHETIC
 from smc_transformer.learning import goals, trainer
 from smc_transformer.learning.trainer import fit
+from smct_paper.datasets import SYNTHETIC
 
 PARTS = {
     "accumulate_gradients": goals,

@@ -17,10 +17,10 @@ from rich.table import Table
 
 from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.datasets import SYNTHETIC
 from smc_transformer.learning import fit, power_step_size, training_step
 from smc_transformer.nn import Noise
 from smc_transformer.nn.attention import StochasticSelfAttention
+from smct_paper.datasets import SYNTHETIC
 
 N_PARTICLES, REPEATS = 10, 60
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.rows import row
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.streaming import StreamState
+from smc_transformer.inference.stream import StreamState
 
 TENTHS = 10
 N_PARTICLES, D_MODEL, WINDOW = 10, 8, 12

@@ -16,10 +16,10 @@ import torch
 from benchmarks.running import Part, Rows, run_parts
 from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig, kernels
-from smc_transformer.datasets import SYNTHETIC
-from smc_transformer.datasets.covid import daily_counts, read_covid_deaths
 from smc_transformer.learning import fit, negative_log_likelihood, power_step_size
-from smc_transformer.randomness import as_generator
+from smc_transformer.support.randomness import as_generator
+from smct_paper.datasets import SYNTHETIC
+from smct_paper.datasets.covid import daily_counts, read_covid_deaths
 
 PROPOSALS = ("bootstrap", "guided", "auxiliary")
 PARTICLES = (10, 30, 100)

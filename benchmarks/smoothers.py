@@ -17,12 +17,12 @@ import torch
 from benchmarks.running import Part, Rows, run_parts
 from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.datasets import SYNTHETIC
-from smc_transformer.datasets.covid import daily_counts, read_covid_deaths
 from smc_transformer.learning import fit, power_step_size, training_step
 from smc_transformer.learning.step import smooth
-from smc_transformer.randomness import as_generator
 from smc_transformer.smc import gather_lines, unique_ancestors
+from smc_transformer.support.randomness import as_generator
+from smct_paper.datasets import SYNTHETIC
+from smct_paper.datasets.covid import daily_counts, read_covid_deaths
 
 ROOT = Path(__file__).parent.parent
 SMOOTHERS = (
@@ -52,8 +52,8 @@ def with_smoother(model: SMCTransformer, smoother: str, lag: int) -> SMCTransfor
 def moments(tiny: bool, out: Path | None) -> Rows:
     """Relative to the exact moments; root mean squares over the noises of q, k, v and z."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from helpers import TINY_SEQUENCE, sequences, tiny_model
-    from oracles import quadrature
+    from helpers.models import TINY_SEQUENCE, sequences, tiny_model
+    from helpers.oracles import quadrature
 
     n_runs = 20 if tiny else 1000
     long = sequences(1, 24, seed=3)[0]

@@ -11,7 +11,7 @@ from benchmarks.rows import row
 from benchmarks.textbook import textbook_filter
 from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.filtering import particle_filter
+from smc_transformer.inference.filter import particle_filter
 from smc_transformer.learning import em_step
 from smc_transformer.learning.chunks import accumulate_gradients
 

@@ -12,9 +12,9 @@ import sys
 import pandas as pd
 
 from smc_transformer import Forecaster
-from smc_transformer.datasets import DataFileNotFoundError
-from smc_transformer.datasets.air_quality import FILE, read_air_quality
-from smc_transformer.datasets.files import locate_file
+from smct_paper.datasets import DataFileNotFoundError
+from smct_paper.datasets.air_quality import FILE, read_air_quality
+from smct_paper.datasets.files import locate_file
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 60
 SENSORS = ["PT08.S1(CO)", "PT08.S5(O3)"]

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.datasets.covid import daily_counts, read_covid_deaths
 from smc_transformer.learning import Trainer, negative_log_likelihood, warmup_cosine
+from smct_paper.datasets.covid import daily_counts, read_covid_deaths
 
 COMMON = {"n_particles": 10, "window": 14, "position_encoding": None}
 MODELS = {

@@ -8,10 +8,10 @@ from rich.console import Console
 from torch import nn
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.datasets import SYNTHETIC, split_sequences
 from smc_transformer.learning import Trainer
-from smc_transformer.metrics import one_step_scores
 from smc_transformer.nn.encoders import CausalEncoder
+from smc_transformer.scores import one_step_scores
+from smct_paper.datasets import SYNTHETIC, split_sequences
 
 
 class MovingAverages(CausalEncoder):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from smc_transformer import SMCTransformer, SMCTransformerConfig, forecasting
+from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer.inference import paths as forecasting
 from smc_transformer.learning import Trainer, fit, negative_log_likelihood, training_step
 from smc_transformer.nn import Noise
 from smc_transformer.smc import WeightCollapseError

@@ -9,7 +9,7 @@ from rich.console import Console
 
 import smc_transformer
 from smc_transformer import cli
-from smc_transformer.demo import run_demo
+from smct_paper.demo import run_demo
 
 
 def run_python(code):
@@ -22,7 +22,7 @@ def test_import_takes_no_optional_dependency():
 import sys
 for name in {blocked}:
     sys.modules[name] = None
-import smc_transformer, smc_transformer.learning, smc_transformer.datasets, smc_transformer.demo
+import smc_transformer, smc_transformer.learning, smct_paper.datasets, smct_paper.demo
 names = [name for name in smc_transformer.__all__ if name != "Forecaster"]  # which is for tables: pandas is its extra
 print([getattr(smc_transformer, name) is not None for name in names])
 """
@@ -98,6 +98,6 @@ def test_interrupting_is_not_a_traceback(monkeypatch, capsys):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("smc_transformer.demo.run_demo", interrupted)
+    monkeypatch.setattr("smct_paper.demo.run_demo", interrupted)
     assert cli.main(["demo"]) == 130
     assert capsys.readouterr().err == "interrupted\n"

@@ -6,8 +6,8 @@ import scoringrules
 import torch
 from scipy import integrate, stats
 
-from smc_transformer.laws import GaussianMixture, gaussian
-from smc_transformer.randomness import as_generator
+from smc_transformer.nn.observation import GaussianMixture, gaussian
+from smc_transformer.support.randomness import as_generator
 
 LIMIT = 4.0
 """Standard errors allowed: a test compares up to a dozen numbers, each beyond 4 with probability 6e-5."""

@@ -6,13 +6,13 @@ from smc_transformer._version import __version__
 
 if TYPE_CHECKING:
     from smc_transformer.config import SMCTransformerConfig
-    from smc_transformer.filtering import FilterResult
     from smc_transformer.forecaster import Forecaster
-    from smc_transformer.laws import GaussianMixture, ObservationLaw
+    from smc_transformer.inference.filter import FilterResult
     from smc_transformer.learning import Trainer
     from smc_transformer.model import SMCTransformer
     from smc_transformer.nn.attention import StochasticSelfAttention
     from smc_transformer.nn.encoders import CausalEncoder
+    from smc_transformer.nn.observation import GaussianMixture, ObservationLaw
     from smc_transformer.predictive import Mixture
     from smc_transformer.smc.weights import WeightCollapseError
 
@@ -35,11 +35,11 @@ __all__ = [
 # for torch.
 _HOMES = {
     "CausalEncoder": "smc_transformer.nn.encoders",
-    "FilterResult": "smc_transformer.filtering",
+    "FilterResult": "smc_transformer.inference.filter",
     "Forecaster": "smc_transformer.forecaster",
-    "GaussianMixture": "smc_transformer.laws",
+    "GaussianMixture": "smc_transformer.nn.observation",
     "Mixture": "smc_transformer.predictive",
-    "ObservationLaw": "smc_transformer.laws",
+    "ObservationLaw": "smc_transformer.nn.observation",
     "SMCTransformer": "smc_transformer.model",
     "SMCTransformerConfig": "smc_transformer.config",
     "StochasticSelfAttention": "smc_transformer.nn.attention",

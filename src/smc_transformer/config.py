@@ -3,14 +3,14 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from smc_transformer.checks import check_choice, check_count, check_number
-from smc_transformer.laws.registry import LAWS
+from smc_transformer.inference.proposals import PROPOSALS
 from smc_transformer.nn.covariance import COVARIANCES
 from smc_transformer.nn.encoders.registry import ENCODERS
+from smc_transformer.nn.observation.registry import LAWS
 from smc_transformer.nn.readout import READOUTS
-from smc_transformer.proposals import PROPOSALS
 from smc_transformer.smc.resampling import RESAMPLERS
 from smc_transformer.smc.smoothers import SMOOTHERS
+from smc_transformer.support.checks import check_choice, check_count, check_number
 
 GRADIENTS = ("pathwise", "score")
 NOISE_LEARNING = ("gradient", "em")

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from smc_transformer.randomness import as_generator
+from smc_transformer.support.randomness import as_generator
 
 Interval = tuple[Float[Tensor, "batch time target"], Float[Tensor, "batch time target"]]
 

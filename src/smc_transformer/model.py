@@ -14,22 +14,22 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from smc_transformer.checks import check_choice, check_count, check_sequences
 from smc_transformer.config import SMCTransformerConfig
-from smc_transformer.filtering import ON_COLLAPSE, FilterResult, particle_filter
-from smc_transformer.forecasting import sample_paths
-from smc_transformer.laws import ObservationLaw
-from smc_transformer.laws.registry import LAWS
+from smc_transformer.inference.filter import ON_COLLAPSE, FilterResult, particle_filter
+from smc_transformer.inference.paths import sample_paths
+from smc_transformer.inference.replay import Replay, line_inputs, replay
+from smc_transformer.inference.stream import StreamInfo, StreamState
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
 from smc_transformer.nn.covariance import Covariance
 from smc_transformer.nn.encoders import CausalEncoder, as_encoder
 from smc_transformer.nn.encoders.registry import make_encoder
 from smc_transformer.nn.initialisation import initialise_weights
+from smc_transformer.nn.observation import ObservationLaw
+from smc_transformer.nn.observation.registry import LAWS
 from smc_transformer.nn.readout import READOUTS
 from smc_transformer.predictive import Mixture
-from smc_transformer.randomness import as_generator
-from smc_transformer.replay import Replay, line_inputs, replay
-from smc_transformer.streaming import StreamInfo, StreamState
+from smc_transformer.support.checks import check_choice, check_count, check_sequences
+from smc_transformer.support.randomness import as_generator
 
 
 class SMCTransformer(nn.Module):
@@ -163,7 +163,7 @@ class SMCTransformer(nn.Module):
     def init_state(
         self, batch: int = 1, n_particles: int | None = None, generator: Generator | int | None = None
     ) -> StreamState:
-        """The state of streams that have not begun; see `smc_transformer.streaming`.
+        """The state of streams that have not begun; see `smc_transformer.inference.stream`.
 
         Args:
             batch: number of streams.

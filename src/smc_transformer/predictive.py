@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from smc_transformer.randomness import as_generator
 from smc_transformer.smc.resampling import multinomial
+from smc_transformer.support.randomness import as_generator
 
 CRPS_NODES = 96
 """Nodes of the CRPS integral, on either side of the observation."""

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from forecaster_tables import SHORT, TINY, make, series
+from helpers.forecaster_tables import SHORT, TINY, make, series
 from scipy import stats
 
 from smc_transformer.empirical import Samples
 from smc_transformer.forecaster.fitted import Fitted
-from smc_transformer.metrics import pit_histogram
+from smc_transformer.scores import pit_histogram
 
 N_BINS = 10
 MOST = stats.chi2.ppf(1 - 1e-4, N_BINS - 1)

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from forecaster_tables import make, series, walks
-from helpers import mean_and_error
+from helpers.forecaster_tables import make, series, walks
+from helpers.models import mean_and_error
 
 from smc_transformer.forecaster.choosing import chosen_names
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from forecaster_tables import SHORT, make, series, walks
+from helpers.forecaster_tables import SHORT, make, series, walks
 
 from smc_transformer.forecaster import Forecaster
 from smc_transformer.forecaster.distrust import Distrust, is_outside

@@ -4,15 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from forecaster_tables import head, make, rows_between, series, walks
-from helpers import make_model, mean_and_error, sequences
-from oracles import masked_linear
+from helpers.forecaster_tables import head, make, rows_between, series, walks
+from helpers.models import make_model, mean_and_error, sequences
+from helpers.oracles import masked_linear
 
-from smc_transformer.filtering import filter_population, particle_filter
-from smc_transformer.forecaster.filtering import begin, filter_series, foresee, join, judge, part_of, see, standing
+from smc_transformer.forecaster.following import begin, filter_series, foresee, join, judge, part_of, see, standing
 from smc_transformer.forecaster.paths import draw_futures
 from smc_transformer.forecaster.table import read_series
-from smc_transformer.forecasting import continue_paths
+from smc_transformer.inference.filter import filter_population, particle_filter
+from smc_transformer.inference.paths import continue_paths
 
 NAN = float("nan")
 

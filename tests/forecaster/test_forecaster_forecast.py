@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from forecaster_tables import SHORT, TINY, head, make, series, walks
+from helpers.forecaster_tables import SHORT, TINY, head, make, series, walks
 
-from smc_transformer import metrics
+from smc_transformer import scores
 from smc_transformer.empirical import Samples
 from smc_transformer.forecaster import Forecaster, TableError
 
@@ -164,7 +164,7 @@ def test_energy_score_and_crps_are_the_librarys():
     found = forecaster.backtest(table, n_paths=100, progress=False)
     forecast = forecaster.forecast(head(table, 60), n_paths=100)
     paths, truth = torch.from_numpy(forecast.paths), torch.tensor(table["y"].to_numpy()[None, 60:, None])
-    np.testing.assert_allclose(found.metrics["energy_score"], metrics.energy_score(paths, truth).item())
+    np.testing.assert_allclose(found.metrics["energy_score"], scores.energy_score(paths, truth).item())
     np.testing.assert_allclose(found.metrics["crps"], Samples(paths).crps(truth).mean().item())
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from forecaster_tables import head, make, rows_between, walks
+from helpers.forecaster_tables import head, make, rows_between, walks
 
 from smc_transformer.forecaster import TableError
 from smc_transformer.forecaster.settings import Settings

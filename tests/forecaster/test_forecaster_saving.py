@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from forecaster_tables import head, make, rows_between, series, walks
+from helpers.forecaster_tables import head, make, rows_between, series, walks
 
-from smc_transformer.forecaster import Forecaster, SavedForecasterError, persistence
+from smc_transformer.forecaster import Forecaster, SavedForecasterError
 from smc_transformer.kernels import disabled
 
 FILES = ("config.json", "model.safetensors", "states.safetensors")
@@ -112,7 +112,7 @@ def test_another_fit_replaces_the_whole_folder_or_nothing(fitted, folder, monkey
             raise KeyboardInterrupt
         replace(source, target)
 
-    monkeypatch.setattr(persistence.os, "replace", dies_when_the_new_folder_moves_in)
+    monkeypatch.setattr(os, "replace", dies_when_the_new_folder_moves_in)
     with pytest.raises(KeyboardInterrupt):
         other.save(folder)
     pd.testing.assert_frame_equal(Forecaster.load(folder).predict(), fitted.predict())

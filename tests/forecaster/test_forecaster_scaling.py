@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from forecaster_tables import make, series, walks
+from helpers.forecaster_tables import make, series, walks
 
 from smc_transformer.forecaster.scaling import SCALINGS, Scaler
 

@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from forecaster_tables import make, series, walks
+from helpers.forecaster_tables import make, series, walks
 
 from smc_transformer.forecaster import TableError
+from smc_transformer.forecaster.limits import LARGEST, scale
 from smc_transformer.forecaster.scaling import Scaler
-from smc_transformer.forecaster.sizes import LARGEST, scale
 from smc_transformer.forecaster.table import Series
 
 

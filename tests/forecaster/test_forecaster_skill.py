@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from forecaster_tables import autoregression, head, series
+from helpers.forecaster_tables import autoregression, head, series
 
 from smc_transformer.empirical import Samples
 from smc_transformer.forecaster import Forecaster

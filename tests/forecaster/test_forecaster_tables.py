@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from forecaster_tables import make, series, walks
+from helpers.forecaster_tables import make, series, walks
 
 from smc_transformer.forecaster import Forecaster, TableError
 from smc_transformer.forecaster.calendar import calendar_features

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from forecaster_tables import make, series, walks
+from helpers.forecaster_tables import make, series, walks
 
 from smc_transformer.forecaster import TableError
 from smc_transformer.forecaster.windows import training_windows, validation_windows

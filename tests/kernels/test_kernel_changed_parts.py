@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from agreement import random_model
-from helpers import sequences
+from helpers.agreement import random_model
+from helpers.models import sequences
 from torch import nn
 
-from smc_transformer.filtering import particle_filter
+from smc_transformer.inference.filter import particle_filter
 from smc_transformer.kernels import disabled
 from smc_transformer.nn.covariance import DiagonalCovariance
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from agreement import both, seeded
+from helpers.agreement import both, seeded
 
 from smc_transformer.kernels.draws import invert_cumulative
 from smc_transformer.smc import RESAMPLERS

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from agreement import (
+from helpers.agreement import (
     EXTREMES,
     OPTIONS,
     POSITION_ENCODINGS,
@@ -16,8 +16,8 @@ from agreement import (
     run_filter,
     seeded,
 )
-from helpers import sequences
-from user_modules import (
+from helpers.models import sequences
+from helpers.user_modules import (
     BoundedLaw,
     LaplaceLaw,
     MirroredLaw,
@@ -29,10 +29,10 @@ from user_modules import (
 )
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.filtering import filter_population, particle_filter
+from smc_transformer.inference.filter import filter_population, particle_filter
 from smc_transformer.kernels import disabled
-from smc_transformer.laws import GaussianLaw
 from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.observation import GaussianLaw
 from smc_transformer.nn.readout import TransformerReadout
 from smc_transformer.smc import RESAMPLERS, WeightCollapseError, gather_lines
 from smc_transformer.smc.selection import select

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from agreement import assert_same, random_model
-from helpers import sequences
+from helpers.agreement import assert_same, random_model
+from helpers.models import sequences
 
 from smc_transformer.kernels import disabled, library
 from smc_transformer.kernels.lines import perturb_lines

@@ -4,10 +4,10 @@ import ctypes
 
 import pytest
 import torch
-from agreement import assert_same, both, largest_of, random_model, seeded, step_case
-from helpers import sequences
+from helpers.agreement import assert_same, both, largest_of, random_model, seeded, step_case
+from helpers.models import sequences
+from helpers.user_modules import DampedLaw, LaplaceLaw, OwnReadout, ShiftedTwiceLaw, SoftplusLaw, SteeperReadout
 from torch.nn import functional as F
-from user_modules import DampedLaw, LaplaceLaw, OwnReadout, ShiftedTwiceLaw, SoftplusLaw, SteeperReadout
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.kernels import disabled

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from agreement import random_model, seeded
+from helpers.agreement import random_model, seeded
 from scipy import stats
 from scipy.special import ndtr, ndtri
 

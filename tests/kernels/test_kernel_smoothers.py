@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from agreement import random_model
-from helpers import sequences
+from helpers.agreement import random_model
+from helpers.models import sequences
 
 from smc_transformer.kernels import disabled, replay
 from smc_transformer.learning import training_step

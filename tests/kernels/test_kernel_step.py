@@ -5,9 +5,9 @@ In float64, where both draw the same noise; in float32 the kernels have a genera
 
 import pytest
 import torch
-from agreement import assert_same, both, random_model, seeded, step_case
-from helpers import sequences
-from user_modules import OwnReadout
+from helpers.agreement import assert_same, both, random_model, seeded, step_case
+from helpers.models import sequences
+from helpers.user_modules import OwnReadout
 
 from smc_transformer.kernels import disabled
 from smc_transformer.nn.attention import Noise

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import mean_and_error, random_covariance, sequences
+from helpers.models import mean_and_error, random_covariance, sequences
 from torch import nn
 from torch.nn import functional as F
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import make_model, sequences
+from helpers.models import make_model, sequences
+from helpers.user_encoders import MovingAverages, SteppingAverages
 from torch import nn
-from user_encoders import MovingAverages, SteppingAverages
 
 from smc_transformer.kernels import disabled
 from smc_transformer.nn.encoders import (

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from helpers import make_model, sequences
-from oracles.deterministic import deterministic_means
-from oracles.multi_head import multi_head_means
+from helpers.models import make_model, sequences
+from helpers.oracles.deterministic import deterministic_means
+from helpers.oracles.multi_head import multi_head_means
 
 from smc_transformer import SMCTransformerConfig
 from smc_transformer.nn import StochasticSelfAttention

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from helpers import random_covariance, sequences
-from oracles.multi_head import multi_head_means
-from user_encoders import MovingAverages, SteppingAverages
+from helpers.models import random_covariance, sequences
+from helpers.oracles.multi_head import multi_head_means
+from helpers.user_encoders import MovingAverages, SteppingAverages
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.filtering import filter_population, particle_filter
+from smc_transformer.inference.filter import filter_population, particle_filter
 from smc_transformer.learning import fit, negative_log_likelihood
 from smc_transformer.nn.attention import Noise
 from smc_transformer.smc import gather_lines, trace_lines

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from smc_transformer.randomness import as_generator
 from smc_transformer.smc import gather_lines, multinomial, systematic, trace_lines, unique_ancestors
 from smc_transformer.smc.smoothers import SMOOTHERS, History
+from smc_transformer.support.randomness import as_generator
 
 # The paper's figure: 3 particles, steps 0 to 4. Parents of particles 1, 2, 3 (counted from 1) at each step.
 PARENTS_IN_THE_FIGURE = [

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smc_transformer.randomness import as_generator
 from smc_transformer.smc import RESAMPLERS
+from smc_transformer.support.randomness import as_generator
 
 LIMIT = 3.0
 """Standard errors allowed between a mean and what it should be."""

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from smc_transformer.randomness import as_generator
 from smc_transformer.smc import RESAMPLERS, select, systematic, uniform_log_weights
+from smc_transformer.support.randomness import as_generator
 
 EQUAL = [0.25, 0.25, 0.25, 0.25]
 UNEVEN = [0.4, 0.3, 0.2, 0.1]

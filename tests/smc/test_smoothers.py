@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from smc_transformer import SMCTransformerConfig
-from smc_transformer.randomness import as_generator
 from smc_transformer.smc import RESAMPLERS, multinomial, systematic, trace_lines, unique_ancestors
 from smc_transformer.smc.smoothers import SMOOTHERS, History, Smoother, SmoothingLines, smoother
 from smc_transformer.smc.smoothers import fixed_lag as fixed_lag_module
+from smc_transformer.support.randomness import as_generator
 
 LIMIT = 4.5
 """Standard errors: the largest of some hundred independent deviations exceeds it about once in a thousand times."""

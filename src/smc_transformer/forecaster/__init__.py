@@ -15,10 +15,10 @@ try:
 except ImportError:
     raise ImportError("the forecaster reads tables by pandas: pip install 'smc-transformer[forecaster]'") from None
 
-from smc_transformer.forecaster.backtesting import Backtest
+from smc_transformer.forecaster.backtest import Backtest
+from smc_transformer.forecaster.facade import Forecaster
+from smc_transformer.forecaster.folder import SavedForecasterError
 from smc_transformer.forecaster.forecast import Forecast
-from smc_transformer.forecaster.forecaster import Forecaster
-from smc_transformer.forecaster.persistence import SavedForecasterError
 from smc_transformer.forecaster.table import TableError
 
 __all__ = ["Backtest", "Forecast", "Forecaster", "SavedForecasterError", "TableError"]

@@ -11,15 +11,15 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.forecaster.distrust import Distrust
-from smc_transformer.forecaster.filtering import Judgement, filter_series, join, judged_step, part_of, standing
+from smc_transformer.forecaster.following import Judgement, filter_series, join, judged_step, part_of, standing
 from smc_transformer.forecaster.forecast import Forecast, mixture_of_paths
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.paths import draw_futures
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series
+from smc_transformer.inference.population import Population
 from smc_transformer.model import SMCTransformer
-from smc_transformer.population import Population
 from smc_transformer.predictive import VarianceParts
 
 

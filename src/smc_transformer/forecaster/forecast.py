@@ -15,16 +15,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.chart_style import band_shades, draw_band, legend_above, quiet_frame
-from smc_transformer.checks import check_count
 from smc_transformer.empirical import Samples
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.table import Name, TableError, as_pandas, as_timestamps, in_zone_of
 from smc_transformer.model import SMCTransformer
-from smc_transformer.plots import BLUE, INK
 from smc_transformer.predictive import Mixture, VarianceParts
-from smc_transformer.randomness import as_generator
+from smc_transformer.report.charts.particles import BLUE, INK
+from smc_transformer.report.charts.style import band_shades, draw_band, legend_above, quiet_frame
 from smc_transformer.smc.weights import uniform_log_weights
+from smc_transformer.support.checks import check_count
+from smc_transformer.support.randomness import as_generator
 
 Number: TypeAlias = int | float
 Numbers: TypeAlias = Number | Sequence[Number]

@@ -4,7 +4,7 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from smc_transformer.checks import check_count
+from smc_transformer.support.checks import check_count
 
 Frequency: TypeAlias = str | int
 """A pandas frequency such as "h", "D", "MS" or "15min" for timestamps; a whole number for whole-number times."""

@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smc_transformer.forecaster.calendar import calendar_features
+from smc_transformer.forecaster.limits import check_for_statistics, scale
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
-from smc_transformer.forecaster.sizes import check_for_statistics, scale
 from smc_transformer.forecaster.table import Name, Series, TableError
 from smc_transformer.nn.encoders.changes import typical_size
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.forecaster.filtering import join, meet_known, standing
-from smc_transformer.population import Population
+from smc_transformer.forecaster.following import join, meet_known, standing
+from smc_transformer.inference.population import Population
 from smc_transformer.predictive import VarianceParts
 
 NUMBERS_AT_ONCE = 2**26

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from smc_transformer.checks import check_choice, check_count, check_number
 from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.forecaster.calendar import CYCLES
 from smc_transformer.forecaster.frequency import Frequency, check_frequency
 from smc_transformer.forecaster.scaling import SCALINGS
-from smc_transformer.laws.registry import LAWS
-from smc_transformer.laws.support import WholeNumbers
+from smc_transformer.nn.observation.registry import LAWS
+from smc_transformer.nn.observation.support import WholeNumbers
+from smc_transformer.support.checks import check_choice, check_count, check_number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from smc_transformer.forecaster.frequency import times_between
 from smc_transformer.forecaster.settings import Settings
-from smc_transformer.laws.support import WholeNumbers
+from smc_transformer.nn.observation.support import WholeNumbers
 
 Name: TypeAlias = str | int
 """What a series is called."""

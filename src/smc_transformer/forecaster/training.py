@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.evaluation import evenly_spaced
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.learning import ForecastScore, Goal, Likelihood, SquaredError, Stage, train_in_stages
 from smc_transformer.learning.calibration import LEVEL, forecast_coverage, one_step_coverage, widen_to_cover
 from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.encoders import ChangesEncoder
+from smct_paper.evaluation import evenly_spaced
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smc_transformer.evaluation import evenly_spaced
 from smc_transformer.forecaster.table import TableError
+from smct_paper.evaluation import evenly_spaced
 
 logger = logging.getLogger(__name__)
 

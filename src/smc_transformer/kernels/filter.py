@@ -16,15 +16,15 @@ from smc_transformer.kernels.layer import (
     strides_of,
 )
 from smc_transformer.kernels.library import COUNT, NUMBER, POINTER, check, library, threads
-from smc_transformer.laws.elliptical import elliptical
 from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.observation.elliptical import elliptical
 from smc_transformer.smc.resampling import RESAMPLERS, multinomial, residual, stratified, systematic
 from smc_transformer.smc.weights import WeightCollapseError
 
 if TYPE_CHECKING:
-    from smc_transformer.filtering import Trace
+    from smc_transformer.inference.filter import Trace
+    from smc_transformer.inference.population import Population
     from smc_transformer.model import SMCTransformer
-    from smc_transformer.population import Population
 
 SCHEMES = {multinomial: 0, residual: 1, stratified: 2, systematic: 3}
 """The resampling schemes that C knows, and their numbers there."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from smc_transformer.folders import cache_folder
+from smc_transformer.kernels.cache import cache_folder
 
 POINTER, COUNT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 """How C sees a tensor, a size and a number."""

@@ -19,13 +19,13 @@ from smc_transformer.kernels.layer import (
     strides_of,
 )
 from smc_transformer.kernels.library import COUNT, POINTER, check, library, threads
-from smc_transformer.laws.base import ObservationLaw
 from smc_transformer.nn.covariance import FullCovariance
+from smc_transformer.nn.observation.base import ObservationLaw
 
 if TYPE_CHECKING:
+    from smc_transformer.inference.replay import LineInputs
     from smc_transformer.model import SMCTransformer
     from smc_transformer.nn.attention import Noise
-    from smc_transformer.replay import LineInputs
 
 MEANS = ("query_mean", "key_mean", "value_mean", "embedding")
 GROUPS = 64

@@ -20,8 +20,8 @@ from smc_transformer.kernels.library import COUNT, POINTER, check, library, thre
 from smc_transformer.nn.attention import Noise
 
 if TYPE_CHECKING:
+    from smc_transformer.inference.population import Past
     from smc_transformer.model import SMCTransformer
-    from smc_transformer.population import Past
 
 
 class Step(ctypes.Structure):

@@ -1,12 +1,12 @@
 """Learning: the score by Fisher's identity, EM for the covariances, and a training loop around both."""
 
 from smc_transformer.learning.em import Statistics, em_statistics, em_step, power_step_size
-from smc_transformer.learning.evaluation import negative_log_likelihood
 from smc_transformer.learning.goals import ForecastScore, Goal, Likelihood
+from smc_transformer.learning.likelihood import negative_log_likelihood
+from smc_transformer.learning.objective import OBJECTIVES, pathwise_objective, score_objective
+from smc_transformer.learning.recipe import Stage, train_in_stages
 from smc_transformer.learning.schedule import constant, warmup_cosine, warmup_inverse_sqrt
-from smc_transformer.learning.score import OBJECTIVES, pathwise_objective, score_objective
 from smc_transformer.learning.squared_error import SquaredError
-from smc_transformer.learning.stages import Stage, train_in_stages
 from smc_transformer.learning.step import TrainingStep, training_step
 from smc_transformer.learning.trainer import EpochReport, Trainer, fit
 

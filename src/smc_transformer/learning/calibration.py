@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.checks import check_number
-from smc_transformer.filtering import particle_filter
-from smc_transformer.metrics import covered, sample_interval
-from smc_transformer.randomness import as_generator
+from smc_transformer.inference.filter import particle_filter
+from smc_transformer.scores import covered, sample_interval
+from smc_transformer.support.checks import check_number
+from smc_transformer.support.randomness import as_generator
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from smc_transformer.laws.base import weighted_mean, weighted_second_moment
 from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.observation.base import weighted_mean, weighted_second_moment
 from smc_transformer.smc.genealogy import gather_lines
 
 if TYPE_CHECKING:

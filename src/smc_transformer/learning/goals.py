@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.checks import check_count, check_number
-from smc_transformer.forecasting import sample_paths
+from smc_transformer.inference.paths import sample_paths
+from smc_transformer.inference.rollout import rollout
 from smc_transformer.learning.chunks import NUMBERS_AT_ONCE, accumulate_gradients
 from smc_transformer.learning.em import Statistics, merge_statistics
-from smc_transformer.learning.evaluation import count_observations, negative_log_likelihood
-from smc_transformer.rollout import rollout
+from smc_transformer.learning.likelihood import count_observations, negative_log_likelihood
 from smc_transformer.smc.weights import WeightCollapseError
+from smc_transformer.support.checks import check_count, check_number
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer

@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.filtering import particle_filter
+from smc_transformer.inference.filter import particle_filter
+from smc_transformer.inference.replay import line_inputs, replay
 from smc_transformer.learning.chunks import sequences_at_once
 from smc_transformer.learning.goals import BatchReport, Goal, count_scored
 from smc_transformer.nn.attention import Noise
-from smc_transformer.replay import line_inputs, replay
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer

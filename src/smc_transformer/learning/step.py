@@ -6,17 +6,17 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.checks import check_count
-from smc_transformer.filtering import FilterResult, particle_filter
+from smc_transformer.inference.filter import FilterResult, particle_filter
+from smc_transformer.inference.future_density import LookAhead
+from smc_transformer.inference.proposals import PROPOSALS
+from smc_transformer.inference.replay import line_inputs
 from smc_transformer.learning.em import Statistics, em_statistics
-from smc_transformer.learning.score import OBJECTIVES
-from smc_transformer.lookahead import LookAhead
-from smc_transformer.proposals import PROPOSALS
-from smc_transformer.randomness import as_generator
-from smc_transformer.replay import line_inputs
+from smc_transformer.learning.objective import OBJECTIVES
 from smc_transformer.smc.genealogy import gather_lines
 from smc_transformer.smc.resampling import RESAMPLERS
 from smc_transformer.smc.smoothers import SMOOTHERS, History, SmoothingLines
+from smc_transformer.support.checks import check_count
+from smc_transformer.support.randomness import as_generator
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer

@@ -20,7 +20,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.checks import check_count, check_number
 from smc_transformer.learning.averaging import WeightAverage
 from smc_transformer.learning.checkpoint import (
     Checkpoint,
@@ -35,9 +34,10 @@ from smc_transformer.learning.em import em_step, power_step_size
 from smc_transformer.learning.goals import Goal, Likelihood
 from smc_transformer.learning.schedule import Schedule, constant
 from smc_transformer.model import SMCTransformer
-from smc_transformer.progress import ProgressReport, progress_report
-from smc_transformer.randomness import derived_generator
 from smc_transformer.smc.weights import WeightCollapseError
+from smc_transformer.support.checks import check_count, check_number
+from smc_transformer.support.progress import ProgressReport, progress_report
+from smc_transformer.support.randomness import derived_generator
 
 # The purposes for which a run draws random numbers: each has a stream of its own.
 _SHUFFLE, _STEP, _VALIDATION = range(3)

@@ -1,0 +1,94 @@
+"""`smct backtest`: forecasts from past cutoffs, beside what came."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from smc_transformer.cli.options import Commands, positive
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    from smc_transformer.cli.model_options import add_json, add_levels, add_model, add_picture, add_table_out
+    from smc_transformer.cli.reading import FILES, add_reading_options
+
+    parser = commands.add_parser(
+        "backtest",
+        help="forecast the end of known series, and score what came",
+        description=(
+            "Forecasts the last windows of each series from the rows before them, and scores what came: mse of the "
+            "mean, CRPS, coverage (picp), width (mpiw) and Winkler score of 95 % intervals, energy score of paths. "
+            "Nothing after a cutoff is used: a model that was fitted on later rows lends its settings to a new one, "
+            "trained on the rows before the first cutoff."
+        ),
+        epilog="example: smct backtest model --data data.csv --windows 4 --out backtest.csv --plot backtest.png",
+    )
+    add_model(parser)
+    parser.add_argument("--data", required=True, metavar="FILE", help=f"table of series: {FILES}")
+    parser.add_argument("--windows", type=positive, default=1, help="forecasts of each series (default: 1)")
+    parser.add_argument("--step", type=positive, help="rows between two cutoffs (default: the horizon)")
+    parser.add_argument("--horizon", type=positive, help="steps ahead (default: that of the fit)")
+    parser.add_argument("--refit", action="store_true", help="train again at each cutoff")
+    parser.add_argument("--rolling", type=positive, metavar="ROWS", help="train on so many rows before a cutoff only")
+    parser.add_argument("--paths", type=positive, default=1000, help="sampled futures behind the numbers (1000)")
+    add_levels(parser, (80, 95), "central intervals in the table")
+    add_table_out(parser, "the forecasts beside what came")
+    add_picture(parser, "forecasts over what came, and how often intervals held it", "the first four")
+    add_reading_options(parser)
+    add_json(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from smc_transformer.cli.errors import failing
+    from smc_transformer.cli.reading import check_series, load_model, read_for_model
+    from smc_transformer.cli.writing import check_plots, put_picture, put_table, say_json
+    from smc_transformer.support.as_json import records
+
+    if options.plot is not None:
+        check_plots()
+    forecaster = load_model(options.model)
+    settings = forecaster.settings
+    table = read_for_model(options.data, forecaster, options)
+    if options.series is not None and settings.id_column in table.columns:  # before the work, which may be long
+        check_series(options.series, table[settings.id_column].drop_duplicates().tolist())
+    with failing(options.data):
+        found = forecaster.backtest(
+            table,
+            options.windows,
+            options.step,
+            options.refit,
+            h=options.horizon,
+            level=options.level,
+            rolling=options.rolling,
+            n_paths=options.paths,
+        )
+    if options.out is not None:
+        put_table(found.forecasts, options.out, quiet=options.json)
+    if options.plot is not None:
+        from smc_transformer.report.charts.backtest import backtest_chart
+
+        shown = check_series(options.series, found.forecasts[settings.id_column].drop_duplicates().tolist())
+        figure = backtest_chart(found, table, settings, shown)
+        put_picture(figure, options.plot, quiet=options.json)
+    if options.json:
+        rows = records(found.forecasts) if options.out is None else str(options.out)
+        say_json({"windows": options.windows, "metrics": records(found.metrics), "forecasts": rows})
+    else:
+        _print_metrics(found.metrics)
+    return 0
+
+
+def _print_metrics(metrics: "pd.DataFrame") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table()
+    for column in metrics.columns:
+        shown.add_column(column, justify="left" if column == "target" else "right")
+    for row in metrics.itertuples(index=False):
+        shown.add_row(*(value if isinstance(value, str) else f"{value:.4g}" for value in row))
+    console = Console()
+    Console(width=None if console.is_terminal else 120).print(shown, markup=False)

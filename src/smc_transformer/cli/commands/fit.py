@@ -1,0 +1,211 @@
+"""`smct fit`: train a forecaster on a table of series."""
+
+import argparse
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smc_transformer.cli.options import Commands, frequency, positive, seed, setting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from smc_transformer.forecaster import Forecaster
+
+CYCLES = ("hour", "weekday", "month", "day_of_year")
+SCALINGS = ("standard", "robust", "none", "log1p")
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    from smc_transformer.cli.model_options import add_json
+    from smc_transformer.cli.reading import FILES, TARGET, TIME, add_reading_options
+
+    parser = commands.add_parser(
+        "fit",
+        help="train a forecaster on a table of series",
+        description=(
+            "Trains a forecaster on a long table, one row for each series and time, sorted by time within each series. "
+            "Empty cells and absent rows are missing values. A table without a column of names is one series. "
+            "The folder that comes out is what the other commands work with; a model that is there is replaced."
+        ),
+        epilog=(
+            "example: smct fit data.csv --target y --time ds --id unique_id --horizon 24 --calendar hour weekday "
+            "--out model"
+        ),
+    )
+    parser.add_argument("data", metavar="DATA", help=f"table of series: {FILES}")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the model")
+    columns = parser.add_argument_group("columns")
+    columns.add_argument("--target", nargs="+", default=[TARGET], metavar="COLUMN", help="forecast (default: y)")
+    columns.add_argument("--time", default=TIME, metavar="COLUMN", help="times (default: ds)")
+    columns.add_argument("--id", metavar="COLUMN", help="names of the series (default: unique_id, if there is one)")
+    columns.add_argument("--future-inputs", nargs="+", default=[], metavar="COLUMN", help="inputs that are known ahead")
+    columns.add_argument(
+        "--past-inputs", nargs="+", default=[], metavar="COLUMN", help="inputs that are not known ahead"
+    )
+    columns.add_argument("--calendar", nargs="+", default=[], choices=CYCLES, help="inputs made from the times")
+    columns.add_argument(
+        "--scaling",
+        nargs="+",
+        default=["standard"],
+        metavar="KIND",
+        help=f"{', '.join(SCALINGS)}, for all columns or by column as in y=log1p x=none (default: standard)",
+    )
+    lengths = parser.add_argument_group("lengths")
+    lengths.add_argument("--horizon", type=positive, required=True, help="steps ahead")
+    lengths.add_argument(
+        "--input-size", type=positive, default=48, help="rows of history in a training window (default: 48)"
+    )
+    lengths.add_argument(
+        "--freq",
+        type=frequency,
+        help="pandas frequency (h, D, MS, 15min, ...), or a whole number for whole-number times (default: found)",
+    )
+    lengths.add_argument(
+        "--val-size",
+        type=seed,
+        help="last rows of each series held out to choose weights and widths by: 0, or at least the horizon",
+    )
+    training = parser.add_argument_group("training")
+    training.add_argument(
+        "--steps",
+        type=positive,
+        help="batches of the likelihood and of the forecasts; the first stage has twice as many (default: 200)",
+    )
+    training.add_argument("--seed", type=seed, default=0, help="of weights, training and particles (default: 0)")
+    training.add_argument("--particles", type=positive, default=64, help="that follow each series (default: 64)")
+    for name, what in (("--training", "training"), ("--config", "model")):
+        text = f"further settings of the {what} (docs/forecaster.md)"
+        training.add_argument(name, nargs="+", type=setting, default=[], metavar="NAME=VALUE", help=text)
+    add_reading_options(parser)
+    add_json(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from smc_transformer.cli.errors import failing
+    from smc_transformer.cli.reading import read_series_table
+    from smc_transformer.cli.writing import say, say_json
+    from smc_transformer.forecaster.live.journal import NAME as JOURNAL
+
+    started = time.perf_counter()
+    _check_out(options.out)
+    table, id_column = read_series_table(options.data, options, id_column=options.id, time_column=options.time)
+    inferred = options.freq is None
+    with failing(options.data):
+        freq = _frequency(table, id_column, options.time) if inferred else options.freq
+    forecaster = _forecaster(options, freq, id_column)
+    if not (inferred or options.json):
+        say(f"frequency: {freq}")
+    elif not options.json:
+        say(f"frequency: {freq} (found in the times; --freq sets another)")
+    with failing(options.data):
+        forecaster.fit(table, options.val_size)
+    with failing(), _holding(options.out):
+        forecaster.save(options.out)
+        # What a stream has taken belongs to the model that was there, even if this one is its twin.
+        (options.out / JOURNAL).unlink(missing_ok=True)
+    summary = _summary(forecaster, table, options.out, time.perf_counter() - started)
+    if options.json:
+        say_json({**summary, "freq_inferred": inferred})
+    else:
+        say(f"trained on {summary['series']} series, {summary['rows']} rows, in {summary['seconds']:.0f} seconds")
+        say(f"{options.out}: the model, with every series followed to its last row")
+    return 0
+
+
+def _check_out(out: Path) -> None:
+    """That the model can be written there, before the time is spent to train it."""
+    from smc_transformer.cli.errors import failing
+
+    with failing():
+        from smc_transformer.forecaster.folder import check_destination
+
+        check_destination(out)
+        with _holding(out):
+            pass
+
+
+def _holding(out: Path) -> "AbstractContextManager[None]":
+    """Nobody else writes to the model that is there: a stream that follows it would put it back."""
+    from smc_transformer.forecaster.live.lock import only_writer
+
+    return only_writer(out) if (out / "config.json").exists() else nullcontext()
+
+
+def _frequency(table: "pd.DataFrame", id_column: str, time_column: str) -> str | int:
+    """The frequency of the times; whatever else is wrong with them, the forecaster says later."""
+    import pandas as pd
+
+    from smc_transformer.cli.tables import TableFileError
+    from smc_transformer.forecaster.regular_times import infer_frequency
+
+    for column in (id_column, time_column):
+        if column not in table.columns:
+            raise TableFileError(f"the table has no column {column!r}; it has {list(table.columns)}")
+    times = table[time_column]
+    if len(table) == 0:
+        raise TableFileError("the table has no rows")
+    if times.isna().any():
+        row = int(times.isna().to_numpy().argmax())
+        raise TableFileError(f"column {time_column!r} is empty in row {row}: every row needs a time")
+    if not (pd.api.types.is_datetime64_any_dtype(times.dtype) or pd.api.types.is_integer_dtype(times.dtype)):
+        raise TableFileError(f"column {time_column!r} must hold timestamps or whole numbers, it holds {times.dtype}")
+    return infer_frequency([pd.Index(part.unique()).sort_values() for _, part in times.groupby(table[id_column])])
+
+
+def _forecaster(options: argparse.Namespace, freq: str | int, id_column: str) -> "Forecaster":
+    from smc_transformer.cli.errors import failing, wrong_usage
+
+    with failing():
+        from smc_transformer.forecaster import Forecaster
+    training = {} if options.steps is None else {"likelihood_steps": options.steps, "forecast_steps": options.steps}
+    with wrong_usage():
+        return Forecaster(
+            input_size=options.input_size,
+            horizon=options.horizon,
+            targets=options.target,
+            future_inputs=options.future_inputs,
+            past_inputs=options.past_inputs,
+            freq=freq,
+            calendar=options.calendar,
+            scaling=_scaling(options.scaling),
+            config=dict(options.config),
+            training={**training, **dict(options.training)},
+            n_particles=options.particles,
+            seed=options.seed,
+            id_column=id_column,
+            time_column=options.time,
+        )
+
+
+def _scaling(words: list[str]) -> str | dict[str, str]:
+    """One kind for all columns, or COLUMN=KIND for each."""
+    if len(words) == 1 and "=" not in words[0]:
+        return words[0]
+    found = {}
+    for word in words:
+        column, equals, kind = word.rpartition("=")
+        if not (column and equals):
+            raise ValueError(f"--scaling takes one kind, or COLUMN=KIND for each column, got {word!r}")
+        found[column] = kind
+    return found
+
+
+def _summary(forecaster: "Forecaster", table: "pd.DataFrame", out: Path, seconds: float) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    settings = forecaster.settings
+    return {
+        "model": str(out),
+        "series": len(forecaster.series),
+        "rows": len(table),
+        "targets": settings.targets,
+        "freq": settings.freq,
+        "horizon": settings.horizon,
+        "input_size": settings.input_size,
+        "seconds": seconds,
+        "training": None if forecaster.report is None else asdict(forecaster.report),
+    }

@@ -1,0 +1,76 @@
+"""`smct report`: one HTML page that shows forecasts and how far to trust them."""
+
+import argparse
+from pathlib import Path
+
+from smc_transformer.cli.options import Commands, seed
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    from smc_transformer.cli.model_options import add_forecast, add_json, add_model
+    from smc_transformer.cli.reading import FILES, add_reading_options
+
+    parser = commands.add_parser(
+        "report",
+        help="one HTML page with forecasts, calibration and particle health",
+        description=(
+            "Writes one self-contained HTML file: a fan chart of each series with history and sample paths, the "
+            "calibration of a backtest, the split of the variance, particle health, attention, settings. A backtest "
+            "of a model that was fitted on the end of the data trains a new one on the rows before."
+        ),
+        epilog="example: smct report model --data data.csv --backtest 3 --out report.html",
+    )
+    add_model(parser)
+    parser.add_argument("--data", metavar="FILE", help=f"histories to forecast from: {FILES}")
+    parser.add_argument("--out", type=Path, required=True, help="file for the page")
+    parser.add_argument(
+        "--backtest", type=seed, default=0, metavar="WINDOWS", help="forecasts of each series to score (default: none)"
+    )
+    parser.add_argument("--title", default="Forecast", help="heading of the page")
+    add_forecast(parser)
+    add_reading_options(parser)
+    add_json(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from smc_transformer.cli.errors import UsageError, failing
+    from smc_transformer.cli.reading import load_model, read_for_model
+    from smc_transformer.cli.writing import say, say_json
+
+    if options.backtest and options.data is None:
+        raise UsageError("--backtest compares forecasts with what came: give the series as --data")
+    _check_jinja()
+    forecaster = load_model(options.model)
+    table = read_for_model(options.data, forecaster, options)
+    future = read_for_model(options.future, forecaster, options)
+    with failing(options.data or options.model, options.future):
+        from smc_transformer.report.page import collect_page, write_page
+
+        page = collect_page(
+            forecaster,
+            table,
+            backtest=options.backtest,
+            h=options.horizon,
+            future=future,
+            n_paths=options.paths,
+            seed=options.seed,
+            title=options.title,
+        )
+    write_page(page, options.out)
+    if options.json:
+        say_json({"page": str(options.out), "series": len(page.series), "backtest": options.backtest})
+    else:
+        say(f"{options.out}: {len(page.series)} series")
+    return 0
+
+
+def _check_jinja() -> None:
+    """Complain before the work, not after it."""
+    from smc_transformer.cli.errors import CommandError
+
+    try:
+        import jinja2  # noqa: F401
+    except ImportError:
+        raise CommandError("the page needs jinja2: pip install 'smc-transformer[report]'") from None

@@ -1,0 +1,121 @@
+"""Reading tables of series for commands: the options of their format, and how they meet a model's columns."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smc_transformer.cli.errors import CommandError, failing
+from smc_transformer.cli.tables import Dialect, parse_times, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from smc_transformer.forecaster import Forecaster
+
+ID, TIME, TARGET = "unique_id", "ds", "y"
+"""Columns of series, times and values, where nothing else is said."""
+ONLY_SERIES = "series"
+"""Name of the series in a table without a column of names."""
+FILES = "CSV, TSV or Parquet, plain or compressed; - is standard input"
+
+
+def add_reading_options(parser: argparse.ArgumentParser) -> None:
+    """Options on the format of tables."""
+    group = parser.add_argument_group("format of the tables")
+    group.add_argument("--separator", help="between cells of text files (default: a comma; a tab in .tsv)")
+    group.add_argument("--decimal", default=".", help="decimal point of text files (default: .)")
+    group.add_argument(
+        "--missing",
+        type=float,
+        nargs="+",
+        default=[],
+        metavar="NUMBER",
+        help="numbers that stand for a missing value, such as -200; empty cells are always missing",
+    )
+    group.add_argument("--time-format", help="how times are written, such as %%d/%%m/%%Y (default: ISO 8601)")
+
+
+def read_series_table(
+    path: Path | str, options: argparse.Namespace, *, id_column: str | None, time_column: str
+) -> "tuple[pd.DataFrame, str]":
+    """A table of series with their times read, and its column of names.
+
+    Args:
+        path: the file.
+        options: those of `add_reading_options`.
+        id_column: the column of names; None: unique_id, and a table without it is one series.
+        time_column: the column of times.
+    """
+    with failing(path):
+        table = read_table(path, dialect(options), text_columns=[id_column or ID], time_column=time_column)
+        if id_column is None and ID not in table.columns:
+            table.insert(0, ID, ONLY_SERIES)
+        read_times(table, time_column, options.time_format)
+    return table, id_column or ID
+
+
+def read_for_model(path: Path | str | None, forecaster: "Forecaster", options: argparse.Namespace) -> Any:
+    """A table in the columns of a fitted forecaster, or None without a file."""
+    if path is None:
+        return None
+    settings = forecaster.settings
+    with failing(path):
+        table = read_table(path, dialect(options), text_columns=[settings.id_column], time_column=settings.time_column)
+        if settings.id_column in table.columns:
+            table[settings.id_column] = as_names(table[settings.id_column], forecaster)
+        elif len(forecaster.series) == 1:
+            table.insert(0, settings.id_column, forecaster.series[0])
+        if isinstance(settings.freq, str):
+            read_times(table, settings.time_column, options.time_format)
+    return table
+
+
+def load_model(path: Path) -> "Forecaster":
+    """The saved forecaster in a folder, after all that `smct stream` has taken."""
+    with failing():
+        from smc_transformer.forecaster import Forecaster
+        from smc_transformer.forecaster.live import recover
+
+        return recover(path) if (path / "config.json").is_file() else Forecaster.load(path)
+
+
+def dialect(options: argparse.Namespace) -> Dialect:
+    """What the options say about the format."""
+    return Dialect(options.separator, options.decimal, tuple(options.missing), options.time_format)
+
+
+def read_times(table: "pd.DataFrame", column: str, time_format: str | None) -> None:
+    """Turn a column of text into times, in place; a column that is absent is reported by whoever needs it."""
+    from pandas.api.types import infer_dtype, is_numeric_dtype, is_object_dtype, is_string_dtype
+
+    if column not in table.columns:
+        return
+    kind = table[column].dtype
+    if infer_dtype(table[column]) in ("date", "datetime"):  # of Parquet: nothing to be read, whatever the format
+        table[column] = parse_times(table[column], column)
+    elif is_string_dtype(kind) or is_object_dtype(kind):
+        table[column] = parse_times(table[column], column, time_format)
+    elif time_format is not None and is_numeric_dtype(kind):  # such as 20240131, which looks like a number
+        table[column] = parse_times(table[column].astype("str"), column, time_format)
+
+
+def as_names(names: "pd.Series[Any]", forecaster: "Forecaster") -> "pd.Series[Any]":
+    """Names as the forecaster has them: text, or whole numbers where all of its series are called by these."""
+    import pandas as pd
+
+    if all(isinstance(name, int) for name in forecaster.series):
+        numbers = pd.to_numeric(names, errors="coerce")
+        return numbers.astype("int64") if (numbers.notna() & (numbers % 1 == 0)).all() else names
+    return names if names.isna().any() else names.astype("str")
+
+
+def check_series(names: list[str] | None, known: list[Any]) -> list[Any]:
+    """The series that were asked for by --series, or all."""
+    if names is None:
+        return known
+    by_text = {str(name): name for name in known}
+    for name in names:
+        if name not in by_text:
+            few = ", ".join(list(by_text)[:10]) + (", ..." if len(by_text) > 10 else "")
+            raise CommandError(f"there is no series {name!r}; there are {few}")
+    return [by_text[name] for name in names]

@@ -1,0 +1,167 @@
+"""Tables in files: CSV, TSV and Parquet, plain or compressed, by what their names end with.
+
+pandas does the work; for Parquet it needs pyarrow (the extra `parquet`).
+"""
+
+import io
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smc_transformer.cli.compression import COMPRESSIONS, PackedFileError, compression_of, pack, unpack, unpacking
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARQUET = (".parquet", ".pq")
+MARK = "'"
+"""Before cells that are text whatever they look like."""
+STANDARD = "-"
+"""As the name of a file: standard input or output, as CSV."""
+
+
+class TableFileError(ValueError):
+    """A file that cannot be read or written as a table, and why."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a text file is to be read.
+
+    Attributes:
+        separator: between cells; None: a comma, or a tab in files whose name ends with .tsv.
+        decimal: the decimal point.
+        missing: numbers that stand for a missing value, such as -200.
+        time_format: how times are written (as for strptime); None: ISO 8601.
+    """
+
+    separator: str | None = None
+    decimal: str = "."
+    missing: tuple[float, ...] = ()
+    time_format: str | None = None
+
+
+def read_table(
+    path: Path | str,
+    dialect: Dialect | None = None,
+    *,
+    text_columns: Sequence[str] = (),
+    time_column: str | None = None,
+) -> "pd.DataFrame":
+    """A table from a file.
+
+    Args:
+        path: the file; "-" is standard input.
+        dialect: how text is to be read.
+        text_columns: columns that stay text even where they look like numbers ("007") or like nothing ("NA"); only an
+            empty cell is missing. Absent ones do not matter.
+        time_column: a column in which no number stands for a missing value.
+    """
+    dialect = dialect or Dialect()
+    table = _read_parquet(Path(path)) if kind_of(path) in PARQUET else _read_text(path, dialect, text_columns)
+    if dialect.missing:
+        numbers = table.select_dtypes("number").columns.difference([*text_columns, time_column], sort=False)
+        table[numbers] = table[numbers].mask(table[numbers].isin(list(dialect.missing)))
+    return table
+
+
+def write_table(table: "pd.DataFrame", path: Path | str) -> None:
+    """Write a table to a file, in the format that its name ends with; "-" is standard output."""
+    if str(path) == STANDARD:
+        table.to_csv(sys.stdout, index=False)
+        return
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    if kind_of(path) in PARQUET:
+        _write_parquet(table, Path(path))
+    else:
+        try:
+            table.to_csv(path, index=False, sep="\t" if kind_of(path) == ".tsv" else ",")
+        except ImportError as error:  # of a compression
+            raise TableFileError(f"{path} cannot be written: {error}") from None
+
+
+def kind_of(path: Path | str) -> str:
+    """What a file's name ends with, apart from a compression: ".csv" of "data.csv.gz"."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in COMPRESSIONS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def parse_times(values: "pd.Series[Any]", name: str, time_format: str | None = None) -> "pd.Series[Any]":
+    """Text as timestamps; the first that cannot be one is named with its row (counted from 0)."""
+    import pandas as pd
+
+    form = "ISO8601" if time_format is None else time_format
+    try:
+        return pd.to_datetime(values, format=form)
+    except (ValueError, TypeError) as error:
+        if "timezone" in str(error).lower() or "tz-aware" in str(error).lower():
+            raise TableFileError(f"column {name!r} mixes time zones: write all times in one, such as UTC") from None
+        wrong = (pd.to_datetime(values, format=form, errors="coerce").isna() & values.notna()).to_numpy().nonzero()[0]
+        row = int(wrong[0]) if len(wrong) else 0
+        expected = "ISO 8601 (2024-01-31 13:00)" if time_format is None else time_format
+        raise TableFileError(f"column {name!r}, row {row}: {values.iloc[row]!r} is not a time as {expected}") from None
+
+
+def _read_text(path: Path | str, dialect: Dialect, text_columns: Sequence[str]) -> "pd.DataFrame":
+    import pandas as pd
+
+    separator = dialect.separator or ("\t" if kind_of(path) == ".tsv" else ",")
+    source = sys.stdin.buffer if str(path) == STANDARD else path
+    # With a mark before them "NA" and "007" are read as any other text.
+    texts = {column: lambda cell: MARK + cell for column in text_columns}
+    try:
+        with unpacking():
+            table = pd.read_csv(source, sep=separator, decimal=dialect.decimal, converters=texts)
+    except pd.errors.EmptyDataError:
+        raise TableFileError("the file is empty") from None
+    except UnicodeDecodeError as error:
+        raise TableFileError(f"the file is not text in UTF-8: {error}") from None
+    except PackedFileError as error:
+        raise TableFileError(f"the file cannot be unpacked: {error}") from None
+    for column in table.columns.intersection(list(texts)):
+        names = table[column].str.removeprefix(MARK)
+        table[column] = names.where(names != "", None)
+    return table
+
+
+def _read_parquet(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    if not path.exists():
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+    _check_parquet(path)
+    try:
+        table = pd.read_parquet(io.BytesIO(unpack(path)) if compression_of(path) else path)
+    except PackedFileError as error:
+        raise TableFileError(f"the file cannot be unpacked: {error}") from None
+    except (ValueError, OSError) as error:  # pyarrow's own errors are of both kinds
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise TableFileError(f"the file cannot be read as Parquet (truncated, or another format): {error}") from None
+    # pandas may have written columns as an index: those with names belong to the table.
+    named = [name for name in table.index.names if name is not None]
+    return table.reset_index(level=named) if named else table
+
+
+def _write_parquet(table: "pd.DataFrame", path: Path) -> None:
+    _check_parquet(path)
+    packed = io.BytesIO()
+    try:
+        table.to_parquet(packed, index=False)
+    except (ValueError, TypeError) as error:  # such as a column of numbers and text
+        raise TableFileError(f"{path} cannot be written as Parquet: {error}") from None
+    pack(path, packed.getvalue())
+
+
+def _check_parquet(path: Path | str) -> None:
+    try:
+        import_module("pyarrow")
+    except ImportError:
+        raise TableFileError(
+            f"{path} is Parquet, which needs pyarrow: pip install 'smc-transformer[parquet]', or use CSV"
+        ) from None

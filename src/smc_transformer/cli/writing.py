@@ -1,0 +1,57 @@
+"""What commands put out: tables and JSON on standard output or in files, remarks on standard error."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smc_transformer.cli.errors import CommandError, failing
+from smc_transformer.support.as_json import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+def say(text: str) -> None:
+    """A line on standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def remark(text: str) -> None:
+    """A line on standard error: standard output may be a table that somebody reads on."""
+    sys.stderr.write(text + "\n")
+
+
+def say_json(value: Any) -> None:
+    """A JSON document on standard output."""
+    sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+
+
+def put_table(table: "pd.DataFrame", out: Path | None, *, quiet: bool) -> None:
+    """Write a table to a file, or as CSV to standard output if that is not for JSON (`quiet`)."""
+    from smc_transformer.cli.tables import STANDARD, write_table
+
+    if out is None and quiet:
+        return
+    with failing():
+        write_table(table, STANDARD if out is None else out)
+    if out is not None and not quiet and str(out) != STANDARD:
+        say(f"{out}: {len(table)} rows")
+
+
+def check_plots() -> None:
+    """Complain before the work, not after it, if pictures cannot be drawn."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise CommandError("pictures need matplotlib: pip install 'smc-transformer[plots]'") from None
+
+
+def put_picture(figure: "Figure", path: Path, *, quiet: bool) -> None:
+    """Save a picture in the format that its name ends with."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with failing(path):
+        figure.savefig(path, dpi=150)
+    if not quiet:
+        say(f"{path}: picture")

@@ -1,9 +1,0 @@
-"""The report: tables beside the paper's numbers, verdicts on the targets, and figures, as Markdown and HTML.
-
-`results` reads what the runner wrote, `tables` and `figures` show it, `targets` judges it, `page` puts it together.
-"""
-
-from smc_transformer.experiments.report.page import write_report
-from smc_transformer.experiments.report.results import Results, read_results
-
-__all__ = ["Results", "read_results", "write_report"]

@@ -1,0 +1,169 @@
+"""Backtests: forecasts from past cutoffs, beside what came, and their scores."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from smc_transformer.forecaster.forecast import Forecast, Number
+from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, as_timestamps, in_zone_of, read_series
+from smc_transformer.scores import covered, energy_score, interval_score
+
+if TYPE_CHECKING:
+    from smc_transformer.forecaster.facade import Forecaster
+
+LEVEL = 95
+"""Percentage of the interval that picp, mpiw and winkler are about."""
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """Forecasts from past cutoffs and how good they were.
+
+    Attributes:
+        forecasts: a row for each series, cutoff (the last row that was known) and time, in columns such as y (what
+            came), y-mean, y-lo-95, y-hi-95, y-crps and y-pit (for whole numbers drawn between P(Y < y) and P(Y <= y),
+            so that it is uniform for calibrated forecasts of any law).
+        metrics: a row for each target: mse of the mean, crps, picp, mpiw and winkler of the 95 % interval, and the
+            energy score of whole paths (joint over steps and targets), all in the user's units and averaged over what
+            was observed.
+    """
+
+    forecasts: pd.DataFrame
+    metrics: pd.DataFrame
+
+
+def run_backtest(
+    forecaster: "Forecaster",
+    df: Any,
+    *,
+    n_windows: int,
+    step_size: int,
+    refit: bool,
+    horizon: int,
+    levels: list[Number],
+    rolling: int | None,
+    n_paths: int,
+    progress: bool,
+) -> Backtest:
+    """See `Forecaster.backtest`."""
+    settings = forecaster.settings
+    table = _in_zone_of_the_fit(as_pandas(df), forecaster)
+    given = read_series(table, settings)
+    # Rows that are known before each cutoff, first cutoff first.
+    counts = [horizon + step_size * (n_windows - 1 - number) for number in range(n_windows)]
+    for series in given:
+        if len(series) - counts[0] < 2:
+            raise TableError(
+                f"series {series.name!r} has {len(series)} rows: too few for {n_windows} windows of {horizon} steps, "
+                f"{step_size} apart, after at least 2 rows of history"
+            )
+    current = forecaster if _is_ahead(forecaster, given, counts[0]) else None
+    parts, scores = [], _Scores()
+    for count in counts:
+        if current is None or refit:
+            until = {series.name: series.times[len(series) - count - 1] for series in given}
+            current = forecaster.unfitted().fit(_rows_until(table, forecaster, until, rolling), progress=progress)
+        parts.append(_forecast_at(current, given, count, horizon, levels, n_paths, scores))
+    return Backtest(pd.concat(parts, ignore_index=True), scores.summary(settings.targets))
+
+
+def _is_ahead(forecaster: "Forecaster", given: list[Series], count: int) -> bool:
+    """Whether the forecaster is fitted, on nothing that comes after the first cutoff."""
+    if not forecaster.is_fitted:
+        return False
+    until = forecaster.fitted.trained_until
+    return all(series.times[len(series) - count - 1] >= until[series.name] for series in given if series.name in until)
+
+
+def _in_zone_of_the_fit(table: pd.DataFrame, forecaster: "Forecaster") -> pd.DataFrame:
+    """The table with its times in the zone of the fit, if there was one."""
+    settings, column = forecaster.settings, forecaster.settings.time_column
+    if not (forecaster.is_fitted and isinstance(settings.freq, str) and column in table.columns):
+        return table
+    times = in_zone_of(as_timestamps(table[column], column), forecaster.fitted.some_time, f"column {column!r}")
+    return table.assign(**{column: times})
+
+
+def _rows_until(
+    table: pd.DataFrame, forecaster: "Forecaster", until: dict[Name, Any], rolling: int | None
+) -> pd.DataFrame:
+    """The rows of each series up to its cutoff, or the last of these."""
+    settings = forecaster.settings
+    times = table[settings.time_column].reset_index(drop=True)
+    if isinstance(settings.freq, str):
+        times = pd.Series(as_timestamps(times, settings.time_column))
+    last = pd.Series([until[name] for name in table[settings.id_column]])
+    known = table[(times <= last).to_numpy()]
+    return known if rolling is None else known.groupby(settings.id_column, sort=False).tail(rolling)
+
+
+def _forecast_at(
+    forecaster: "Forecaster",
+    given: list[Series],
+    count: int,
+    horizon: int,
+    levels: list[Number],
+    n_paths: int,
+    scores: "_Scores",
+) -> pd.DataFrame:
+    fitted, settings = forecaster.fitted, forecaster.settings
+    generator = fitted.generator.clone_state()
+    history = [series.rows(slice(0, len(series) - count)) for series in given]
+    standings, _ = fitted.follow(history, generator)
+    future = {series.name: series.rows(slice(len(series) - count, len(series) - count + horizon)) for series in given}
+    forecast = fitted.forecast(standings, future, n_paths, generator)
+    observed = torch.from_numpy(np.stack([future[name].values for name in forecast.names]))
+    observed = observed[..., : len(settings.targets)]
+    found = scores.add(forecast, observed, generator)
+    columns = forecast.interval(levels) if levels else forecast.mean[[settings.id_column, settings.time_column]]
+    cutoffs = pd.Index([standings[name].last_time for name in forecast.names]).repeat(horizon)
+    columns.insert(1, "cutoff", cutoffs)
+    answer = columns[[settings.id_column, "cutoff", settings.time_column]].copy()
+    for number, target in enumerate(settings.targets):
+        answer[target] = observed[..., number].numpy().reshape(-1)
+        answer[f"{target}-mean"] = forecast.law.mean[..., number].numpy().reshape(-1)
+        for percent in levels:
+            for end in ("lo", "hi"):
+                answer[f"{target}-{end}-{percent:g}"] = columns[f"{target}-{end}-{percent:g}"]
+        for name in ("crps", "pit"):
+            answer[f"{target}-{name}"] = found[name][..., number].numpy().reshape(-1)
+    return answer
+
+
+class _Scores:
+    """Scores of every series, step and target, cutoff after cutoff; NaN where nothing was observed."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, list[Tensor]] = {}
+
+    def add(
+        self, forecast: Forecast, observed: Float[Tensor, "series horizon target"], generator: Generator | None
+    ) -> dict[str, Tensor]:
+        law, seen = forecast.law, ~observed.isnan()
+        interval = law.interval(LEVEL / 100)
+        found = {
+            "mse": (law.mean - observed).square(),
+            "crps": law.crps(observed),
+            "picp": covered(interval, observed).double(),
+            "mpiw": interval[1] - interval[0],
+            "winkler": interval_score(interval, observed, LEVEL / 100),
+            "pit": law.pit(observed, generator),
+        }
+        found = {name: values.where(seen, float("nan")) for name, values in found.items()}
+        for name, values in found.items():
+            self.parts.setdefault(name, []).append(values)
+        self.parts.setdefault("energy_score", []).append(energy_score(torch.from_numpy(forecast.paths), observed))
+        return found
+
+    def summary(self, targets: tuple[str, ...]) -> pd.DataFrame:
+        scores = {name: torch.cat(parts) for name, parts in self.parts.items()}
+        rows: dict[str, Any] = {"target": list(targets)}
+        for name in ("mse", "crps", "picp", "mpiw", "winkler"):
+            rows[name] = scores[name].nanmean(dim=(0, 1)).tolist()
+        rows["energy_score"] = float(scores["energy_score"].nanmean())
+        return pd.DataFrame(rows)

@@ -1,0 +1,386 @@
+"""The forecaster: fit, predict, update, score, backtest, save and load."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Generator
+
+from smc_transformer.forecaster.backtest import Backtest, run_backtest
+from smc_transformer.forecaster.choosing import chosen_names
+from smc_transformer.forecaster.distrust import Distrust
+from smc_transformer.forecaster.fitted import Fitted
+from smc_transformer.forecaster.folder import load_fitted, save_fitted
+from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
+from smc_transformer.forecaster.frequency import Frequency, times_after
+from smc_transformer.forecaster.panel import Panel
+from smc_transformer.forecaster.settings import Settings, names
+from smc_transformer.forecaster.surprise import surprise_table
+from smc_transformer.forecaster.table import Name, Series, TableError, read_series
+from smc_transformer.forecaster.training import TrainingReport, train
+from smc_transformer.forecaster.windows import training_windows, validation_windows
+from smc_transformer.model import SMCTransformer
+from smc_transformer.support.checks import check_count
+from smc_transformer.support.randomness import as_generator, derived_generator
+
+VALIDATION_WINDOWS = 30
+"""How many validation windows the default of `val_size` aims at."""
+
+
+class Forecaster:
+    """Forecasts distributions of series in a long table: one row for each series and time.
+
+    Times of a series lie on a regular grid. Absent rows and NaN are missing values: never filled in, but inferred by
+    the particles. All methods take tables of pandas, polars or pyarrow, and return pandas tables.
+
+    Args:
+        input_size: rows of history in a training window. Forecasts use the whole history they are given.
+        horizon: steps ahead that the model is trained for, and the default of forecasts.
+        targets: columns to forecast, jointly.
+        future_inputs: columns that are known ahead: their value at t informs the prediction of t.
+        past_inputs: columns that are observed but not known ahead; forecast jointly with the targets, never plugged in.
+        freq: a pandas frequency ("h", "D", "MS", "15min", ...), or a step for whole-number times.
+        calendar: cyclic inputs made from the times: "hour", "weekday", "month", "day_of_year".
+        scaling: "standard", "robust", "none" or "log1p", by statistics of each series' training rows; or a dictionary
+            by column.
+        config: settings of `SMCTransformerConfig` to change.
+        training: settings of `forecaster.settings.TrainingSettings` to change.
+        n_particles: particles that follow each series.
+        seed: of weights, training and particles.
+        id_column: column of the series' names.
+        time_column: column of the times.
+
+    Example:
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"unique_id": "a", "ds": range(60), "y": [step % 5 for step in range(60)]})
+        >>> short = {"likelihood_steps": 2, "forecast_steps": 2}  # a real training has hundreds of steps
+        >>> forecaster = Forecaster(input_size=10, horizon=2, freq=1, training=short).fit(table, progress=False)
+        >>> forecaster.predict(level=[80]).columns.tolist()
+        ['unique_id', 'ds', 'y', 'y-lo-80', 'y-hi-80']
+    """
+
+    def __init__(
+        self,
+        input_size: int = 48,
+        horizon: int = 24,
+        targets: Sequence[str] | str = ("y",),
+        future_inputs: Sequence[str] | str = (),
+        past_inputs: Sequence[str] | str = (),
+        freq: Frequency = "h",
+        *,
+        calendar: Sequence[str] | str = (),
+        scaling: str | Mapping[str, str] = "standard",
+        config: Mapping[str, Any] | None = None,
+        training: Mapping[str, Any] | None = None,
+        n_particles: int = 64,
+        seed: int = 0,
+        id_column: str = "unique_id",
+        time_column: str = "ds",
+    ):
+        self.settings = Settings(
+            input_size=input_size,
+            horizon=horizon,
+            targets=names(targets, "targets"),
+            future_inputs=names(future_inputs, "future_inputs"),
+            past_inputs=names(past_inputs, "past_inputs"),
+            freq=freq,
+            calendar=names(calendar, "calendar"),
+            scaling=scaling if isinstance(scaling, str) else dict(scaling),
+            config=dict(config or {}),
+            training=dict(training or {}),
+            n_particles=n_particles,
+            seed=seed,
+            id_column=id_column,
+            time_column=time_column,
+        )
+        self._fitted: Fitted | None = None
+        self.report: TrainingReport | None = None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there is a model yet."""
+        return self._fitted is not None
+
+    @property
+    def fitted(self) -> Fitted:
+        """The trained model, the scaling, and where every series stands."""
+        if self._fitted is None:
+            raise ValueError("the forecaster has not been fitted yet: call fit() with a table first")
+        return self._fitted
+
+    @property
+    def model(self) -> SMCTransformer:
+        """The trained model."""
+        return self.fitted.model
+
+    @property
+    def series(self) -> list[Name]:
+        """The series that are followed."""
+        return list(self.fitted.standings)
+
+    def fit(self, df: Any, val_size: int | None = None, progress: bool = True) -> "Forecaster":
+        """Train on a table of series, and follow each of them to its last row.
+
+        Args:
+            df: the table.
+            val_size: last rows of each series that are held out, to choose weights and the width of intervals by: 0,
+                or at least the horizon. None: the horizon, or for few series up to a fifth of the rows; 0 for series
+                that are too short for that.
+            progress: show a progress bar where there is a terminal.
+        """
+        settings = self.settings
+        given = read_series(df, settings)
+        held_out = [_held_out(series, settings, val_size, len(given)) for series in given]
+        training = [series.rows(slice(0, len(series) - n)) for series, n in zip(given, held_out, strict=True)]
+        panel = Panel.fit(settings, training)
+        for series in given:
+            panel.beginning(series)  # an error now, not after the training
+        model, report = self._train(panel, given, training, held_out, progress=progress)
+        until = {series.name: series.times[-1] for series in given}
+        fitted = Fitted(settings, model, panel, {}, until, derived_generator(settings.seed, 1))
+        fitted.standings, _ = fitted.follow(given, fitted.generator)
+        self._fitted, self.report = fitted, report
+        return self
+
+    def predict(
+        self,
+        df: Any = None,
+        h: int | None = None,
+        level: Numbers = (80, 95),
+        quantiles: Sequence[Number] | None = None,
+        *,
+        series: Name | Sequence[Name] | None = None,
+        future: Any = None,
+        n_paths: int = 1000,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """Means and intervals of the next h steps: columns y, y-lo-80, y-hi-80, ...
+
+        Args:
+            df: histories to forecast from; None: the series as they stand after `fit` and `update`.
+            h: steps ahead; None: the horizon.
+            level: percentages of central intervals.
+            quantiles: probabilities of further columns, such as y-q-10 for 0.1.
+            series: a name or several: forecast these alone, at their cost only; None: all. The paths of a series have
+                the same law whichever others are forecast with it, but not the same numbers: they share a generator.
+            future: the future inputs of the steps ahead, in a table with series and times; needed if there are any.
+            n_paths: sampled futures behind the numbers.
+            seed: of the paths; None goes on from a copy of the filter's generator, so that the same call twice gives
+                the same numbers, and leaves no trace.
+        """
+        levels = check_levels(level)
+        forecast = self.forecast(df, h, series=series, future=future, n_paths=n_paths, seed=seed)
+        return forecast.table(levels, quantiles)
+
+    def simulate(
+        self,
+        df: Any = None,
+        n_paths: int = 1000,
+        h: int | None = None,
+        *,
+        series: Name | Sequence[Name] | None = None,
+        future: Any = None,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """Joint sample paths as a long table with sample_id; arguments as in `predict`."""
+        return self.forecast(df, h, series=series, future=future, n_paths=n_paths, seed=seed).sample()
+
+    def forecast(
+        self,
+        df: Any = None,
+        h: int | None = None,
+        *,
+        series: Name | Sequence[Name] | None = None,
+        future: Any = None,
+        n_paths: int = 1000,
+        seed: int | None = None,
+    ) -> Forecast:
+        """The forecast as one object, from which all else can be read; arguments as in `predict`."""
+        fitted = self.fitted
+        h = self.settings.horizon if h is None else check_count(h, "h")
+        n_paths = check_count(n_paths, "n_paths")
+        generator: Generator | None = fitted.generator.clone_state() if seed is None else as_generator(seed)
+        if df is None:
+            standings = {name: fitted.standings[name] for name in chosen_names(series, fitted.standings)}
+        else:
+            given = {one.name: one for one in self._read(df)}
+            standings, _ = fitted.follow([given[name] for name in chosen_names(series, given)], generator)
+        times = {name: times_after(standing.last_time, h, self.settings.freq) for name, standing in standings.items()}
+        return fitted.forecast(standings, self._future(times, future), n_paths, generator)
+
+    def update(self, df_new: Any, level: Numbers = (80, 95), *, distrust: Number | None = None) -> pd.DataFrame:
+        """Follow the series over new rows: a filter step for each, no new training, at the cost of the new rows only.
+
+        A series that is not known yet is followed from its first complete row on, scaled by the rows given now. An
+        update happens as a whole or, after an error, not at all.
+
+        Args:
+            df_new: rows that come after those known.
+            level: percentages for the flags of the answer.
+            distrust: a percentage, such as 99.9: a target outside the central interval of this level, predicted before
+                it was seen, is taken for missing, so that an outlier does not drag the state along. After as many of
+                these in a row as the horizon has steps, which is as long as the model was trained to run blind, values
+                are believed until one lies inside again: a series may really have moved. None: all are believed.
+
+        Returns:
+            How surprising the new values were, as `score` says it; with `distrust` also whether they were distrusted.
+        """
+        fitted, levels = self.fitted, check_levels(level)
+        doubt = None
+        if distrust is not None:
+            (percent,) = check_levels(distrust)
+            doubt = Distrust(percent, len(self.settings.targets), patience=self.settings.horizon)
+        last_times = {name: standing.last_time for name, standing in fitted.standings.items()}
+        judged = fitted.update(self._read(df_new, after=last_times), doubt)
+        return surprise_table(self.settings, judged, levels, doubt)
+
+    def score(self, df: Any, level: Numbers = (80, 95)) -> pd.DataFrame:
+        """How surprising each observed value is, before it is seen: for finding anomalies.
+
+        Args:
+            df: series, each followed from its first complete row on (which nothing predicts).
+            level: percentages for the flags.
+
+        Returns:
+            A row for each observed value: its target and value, log_density (in nats, of this value alone), pit (near 0
+            or 1 is a surprise), and for each level whether the value lies outside the central interval.
+        """
+        levels = check_levels(level)
+        given = self._read(df)
+        _, judged = self.fitted.follow(given, self.fitted.generator.clone_state(), judging=True)
+        return surprise_table(self.settings, judged, levels)
+
+    def backtest(
+        self,
+        df: Any,
+        n_windows: int = 1,
+        step_size: int | None = None,
+        refit: bool = False,
+        *,
+        h: int | None = None,
+        level: Numbers = (80, 95),
+        rolling: int | None = None,
+        n_paths: int = 1000,
+        progress: bool = True,
+    ) -> Backtest:
+        """Forecast the last windows of each series from the rows before them, and score what came.
+
+        Nothing that comes after a cutoff is ever used: where this forecaster has been fitted on rows after the first
+        cutoff (or not at all), a new one with the same settings is trained on the rows before it.
+
+        Args:
+            df: the table.
+            n_windows: forecasts of each series.
+            step_size: rows between two cutoffs; None: as many as there are steps ahead, so that windows do not overlap.
+            refit: train again at each cutoff.
+            h: steps ahead; None: the horizon.
+            level: percentages of central intervals.
+            rolling: train on that many rows before a cutoff only; None: on all of them.
+            n_paths: sampled futures behind the numbers.
+            progress: show progress bars of trainings where there is a terminal.
+        """
+        horizon = self.settings.horizon if h is None else check_count(h, "h")
+        return run_backtest(
+            self,
+            df,
+            n_windows=check_count(n_windows, "n_windows"),
+            step_size=horizon if step_size is None else check_count(step_size, "step_size"),
+            refit=refit,
+            horizon=horizon,
+            levels=check_levels(level),
+            rolling=None if rolling is None else check_count(rolling, "rolling"),
+            n_paths=check_count(n_paths, "n_paths"),
+            progress=progress,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder: config.json, model.safetensors, states.safetensors.
+
+        An interrupted write leaves what was there before. After `update`, only the states are written again.
+        """
+        save_fitted(Path(path), self.fitted)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Forecaster":
+        """A saved forecaster, which goes on as if nothing had happened."""
+        fitted = load_fitted(Path(path))
+        forecaster = cls(**fitted.settings.to_dict())
+        forecaster._fitted = fitted
+        return forecaster
+
+    def unfitted(self) -> "Forecaster":
+        """A forecaster with the same settings that has not been fitted."""
+        return Forecaster(**copy.deepcopy(self.settings.to_dict()))
+
+    def _train(
+        self, panel: Panel, given: list[Series], training: list[Series], held_out: list[int], *, progress: bool
+    ) -> tuple[SMCTransformer, TrainingReport]:
+        settings, n_modelled = self.settings, len(self.settings.modelled)
+        chosen = settings.training_settings()
+        windows = training_windows(
+            [panel.rows(series, panel.scaler(series)) for series in training],
+            n_modelled,
+            settings.window_length,
+            chosen.max_windows,
+        )
+        validation = validation_windows(
+            [panel.rows(series, panel.scaler(series)) for series in given],
+            held_out,
+            n_modelled,
+            settings.window_length,
+            settings.horizon,
+        )
+        units = tuple(panel.units[: len(settings.targets)].tolist())
+        return train(settings, units, windows, validation, progress=progress)
+
+    def _read(self, df: Any, **options: Any) -> list[Series]:
+        """The series of a table that comes after the fit, with their times in its zone."""
+        return read_series(df, self.settings, zone_of=self.fitted.some_time, **options)
+
+    def _future(self, times: Mapping[Name, pd.Index], future: Any) -> dict[Name, Series]:
+        """What is known of the times to forecast: the future inputs that were given."""
+        settings = self.settings
+        if not settings.future_inputs:
+            if future is not None:
+                raise TableError("future was given, but the forecaster has no future inputs")
+            nothing = {name: np.empty((len(index), 0)) for name, index in times.items()}
+            return {name: Series(name, index, nothing[name], nothing[name]) for name, index in times.items()}
+        if future is None:
+            raise TableError(
+                f"a forecast needs the future inputs {list(settings.future_inputs)} at the times ahead: "
+                f"give them as future, a table with {settings.id_column!r} and {settings.time_column!r}"
+            )
+        given = {series.name: series for series in self._read(future, values=())}
+        found = {}
+        for name, index in times.items():
+            if name not in given:
+                raise TableError(f"future has no rows of series {name!r}")
+            places = given[name].times.get_indexer(index)
+            if (places < 0).any():
+                first = index[int(np.flatnonzero(places < 0)[0])]
+                raise TableError(f"future has no row of series {name!r} at {first}, which the forecast needs")
+            found[name] = Series(name, index, np.empty((len(index), 0)), given[name].known[places])
+        return found
+
+
+def _held_out(series: Series, settings: Settings, val_size: int | None, n_series: int) -> int:
+    """How many last rows of a series are kept out of training."""
+    if val_size is not None:
+        val_size = check_count(val_size, "val_size", at_least=0)
+        if 0 < val_size < settings.horizon:
+            raise ValueError(f"val_size must be 0 or at least the horizon, {settings.horizon}, got {val_size}")
+        if val_size and len(series) < settings.window_length + val_size:
+            raise TableError(
+                f"series {series.name!r} has {len(series)} rows: too few for val_size={val_size} after a training "
+                f"window of {settings.window_length}"
+            )
+        return val_size
+    if len(series) < settings.window_length + settings.horizon:
+        return 0
+    # Few series have few windows at their end: hold out more rows, as far as a fifth of them goes.
+    wanted = settings.horizon + -(-VALIDATION_WINDOWS // n_series) - 1
+    room = len(series) - settings.window_length
+    return max(settings.horizon, min(wanted, len(series) // 5, room))

@@ -1,0 +1,224 @@
+"""Saving and loading: a folder with config.json, model.safetensors and states.safetensors; no pickle.
+
+config.json          format version, settings, and how inputs are scaled
+model.safetensors    the weights
+states.safetensors   the particles of every series, the generator's state, and (in its header) names, times and scaling
+
+All three carry the same fit number. What changes from row to row is in the states alone, so that saving after an
+update replaces one file, in one go.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Generator, Tensor
+
+from smc_transformer.forecaster.fitted import Fitted, Standing
+from smc_transformer.forecaster.following import TENSORS, assemble
+from smc_transformer.forecaster.panel import Panel
+from smc_transformer.forecaster.scaling import Scaler
+from smc_transformer.forecaster.settings import Settings
+from smc_transformer.inference.population import Population
+from smc_transformer.model import SMCTransformer
+
+FORMAT = "smc-transformer-forecaster"
+VERSION = 1
+CONFIG, MODEL, STATES = "config.json", "model.safetensors", "states.safetensors"
+
+
+class SavedForecasterError(ValueError):
+    """A saved forecaster that cannot be used, and why."""
+
+
+def save_fitted(path: Path, fitted: Fitted) -> None:
+    """Write the folder, or if it holds the same fit already, its states."""
+    number = _fit_number(fitted)
+    if _stored_number(path) == number:
+        _write_states(path, fitted, number)
+        return
+    check_destination(path)
+    unfinished, aside = _beside(path, "unfinished"), _beside(path, "replaced")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    weights = {name: tensor.detach().contiguous() for name, tensor in fitted.model.state_dict().items()}
+    save_file(weights, unfinished / MODEL, metadata={"header": json.dumps({"fit": number})})
+    _write_states(unfinished, fitted, number)
+    config = {
+        "format": FORMAT,
+        "version": VERSION,
+        "fit": number,
+        "settings": fitted.settings.to_dict(),
+        "scaling": fitted.panel.to_dict(),
+    }
+    (unfinished / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    # A folder cannot be replaced in one go: the old one steps aside, from where `load` takes it if need be.
+    if path.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(path, aside)
+    os.replace(unfinished, path)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_destination(path: Path) -> None:
+    """That a forecaster may be saved there: nothing, an empty folder, or one that is replaced."""
+    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / CONFIG).exists())):
+        raise SavedForecasterError(f"{path} is something else than a saved forecaster: nothing was written")
+
+
+def stored_fit(path: Path) -> str:
+    """The number of the fit in a folder."""
+    config = _read_config(path)
+    if not isinstance(config.get("fit"), str):
+        raise SavedForecasterError(f"{path / CONFIG} is damaged: it has no number of a fit")
+    return config["fit"]
+
+
+def load_fitted(path: Path) -> Fitted:
+    """Read a folder; whatever is truncated, foreign or of a newer format raises a `SavedForecasterError`."""
+    if not path.exists() and _beside(path, "replaced").exists():
+        path = _beside(path, "replaced")  # somebody was interrupted between the two steps of replacing it
+    config = _read_config(path)
+    try:
+        settings = Settings.from_dict(config["settings"])
+        scaling, number = config["scaling"], config["fit"]
+        panel = Panel(settings, Scaler.from_dict(scaling["known_scaler"]), np.array(scaling["units"], float))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SavedForecasterError(f"{path / CONFIG} is damaged: {error!r}") from None
+    model = SMCTransformer(settings.model_config(), generator=0)
+    weights, _ = _read_tensors(path / MODEL, number)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise SavedForecasterError(f"{path / MODEL} does not fit the settings in {CONFIG}: {error}") from None
+    tensors, header = _read_tensors(path / STATES, number)
+    try:
+        standings, until = {}, {}
+        for place, one in enumerate(header["series"]):
+            scaler = Scaler.from_dict(one["scaler"])
+            population = _population(model, tensors, place, one)
+            runs = tuple(one.get("runs", [0] * len(settings.modelled)))
+            standings[one["name"]] = Standing(population, _time(one["last_time"]), scaler, runs)
+            if one["trained_until"] is not None:
+                panel.scalers[one["name"]] = scaler
+                until[one["name"]] = _time(one["trained_until"])
+        generator = Generator()
+        generator.set_state(tensors["generator"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise SavedForecasterError(f"{path / STATES} is damaged: {error!r}") from None
+    return Fitted(settings, model, panel, standings, until, generator)
+
+
+def _write_states(folder: Path, fitted: Fitted, number: str) -> None:
+    tensors: dict[str, Tensor] = {"generator": fitted.generator.get_state()}
+    listed = []
+    for place, (name, one) in enumerate(fitted.standings.items()):
+        population = one.population
+        for field in TENSORS:
+            tensor = getattr(population, field).contiguous()
+            if field in ("lines", "keys", "values") and population.n_slots < population.capacity:
+                tensor = tensor.clone()
+                tensor[:, :, population.n_slots :] = 0  # slots never written hold whatever was in memory
+            tensors[f"{place}/{field}"] = tensor
+        for layer, tensor in enumerate(population.encoder_state):
+            tensors[f"{place}/encoder/{layer}"] = tensor.contiguous()
+        listed.append(
+            {
+                "name": name,
+                "last_time": _plain_time(one.last_time),
+                "trained_until": _plain_time(fitted.trained_until.get(name)),
+                "scaler": one.scaler.to_dict(),
+                "runs": one.runs,
+                "position": population.position,
+                "n_slots": population.n_slots,
+                "lines_are_own": population.lines_are_own,
+                "encoder_tensors": len(population.encoder_state),
+            }
+        )
+    unfinished = folder / (STATES + ".unfinished")
+    save_file(tensors, unfinished, metadata={"header": json.dumps({"fit": number, "series": listed})})
+    os.replace(unfinished, folder / STATES)
+
+
+def _population(model: SMCTransformer, tensors: dict[str, Tensor], place: int, stored: dict[str, Any]) -> Population:
+    state = tuple(tensors[f"{place}/encoder/{layer}"] for layer in range(stored["encoder_tensors"]))
+    fields = {field: tensors[f"{place}/{field}"] for field in TENSORS}
+    return assemble(model, fields, state, stored["position"], stored["n_slots"], stored["lines_are_own"])
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_dir():
+        raise SavedForecasterError(f"{path} is not a folder with a saved forecaster")
+    try:
+        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SavedForecasterError(f"{path} holds no saved forecaster: {CONFIG} is missing") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise SavedForecasterError(f"{path / CONFIG} is not readable (truncated, or another format): {error}") from None
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise SavedForecasterError(f"{path / CONFIG} is not that of a saved forecaster of smc-transformer")
+    version = config.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise SavedForecasterError(
+            f"{path} has format version {version}, this release reads up to {VERSION}; update smc-transformer"
+        )
+    return config
+
+
+def _read_tensors(path: Path, number: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("header", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except FileNotFoundError:
+        raise SavedForecasterError(f"{path} is missing") from None
+    except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise SavedForecasterError(f"{path} is not readable (truncated, or another format): {error}") from None
+    if header.get("fit") != number:
+        raise SavedForecasterError(f"{path} belongs to another fit than {CONFIG} beside it")
+    return tensors, header
+
+
+def _fit_number(fitted: Fitted) -> str:
+    """A number that is the same for the same settings, scaling and weights."""
+    digest = hashlib.sha256(json.dumps([fitted.settings.to_dict(), fitted.panel.to_dict()], sort_keys=True).encode())
+    for name, tensor in sorted(fitted.model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().contiguous().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _stored_number(path: Path) -> str | None:
+    try:
+        return stored_fit(path) if (path / MODEL).exists() else None
+    except SavedForecasterError:
+        return None
+
+
+def _beside(path: Path, what: str) -> Path:
+    path = path.resolve()  # "." has no name of its own
+    return path.with_name(f"{path.name}.{what}")
+
+
+def _plain_time(time: Any) -> Any:
+    """A time as JSON can hold it: a whole number, or text and the zone it is in."""
+    if time is None or not isinstance(time, pd.Timestamp):
+        return None if time is None else int(time)
+    zone = None if time.tz is None else str(time.tz)
+    universal = time if zone is None else time.tz_convert("UTC").tz_localize(None)
+    return [universal.isoformat(), zone, time.unit]
+
+
+def _time(stored: Any) -> Any:
+    if isinstance(stored, int):
+        return stored
+    text, zone, unit = stored
+    time = pd.Timestamp(text).as_unit(unit)
+    return time if zone is None else time.tz_localize("UTC").tz_convert(zone)

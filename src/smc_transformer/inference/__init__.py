@@ -1,0 +1,1 @@
+"""Inference: the particle filter of a network, over whole sequences or one observation at a time, and what it gives."""

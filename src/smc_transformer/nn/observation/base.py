@@ -1,0 +1,140 @@
+"""What an observation law is: a family of distributions of the targets, and how its own parameters are learned.
+
+The read-out gives every particle a vector of raw parameters; the law makes them into a distribution of X_t
+(`Components`, one for each particle). A new law is one new file with those two classes.
+"""
+
+import copy
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from smc_transformer.nn.observation.support import WholeNumbers
+from smc_transformer.predictive import Components, Mixture
+
+
+class ObservationLaw(nn.Module, ABC):
+    """A family of laws of the targets.
+
+    Attributes:
+        n_targets: number of predicted coordinates.
+        n_parameters: raw parameters of one distribution: outputs that the read-out must have.
+        can_shift: whether `predict_change` makes sense for this law; the model refuses it otherwise.
+        support: the values that targets can have; None: all numbers.
+    """
+
+    can_shift = True
+    support: WholeNumbers | None = None
+
+    def __init__(self, n_targets: int, n_parameters: int):
+        super().__init__()
+        self.n_targets = n_targets
+        self.n_parameters = n_parameters
+
+    @abstractmethod
+    def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> Components:
+        """The distributions that raw parameters stand for."""
+
+    def initial_parameters(self) -> Float[Tensor, "n_parameters"]:
+        """Where the raw parameters should start; added to the read-out's bias."""
+        return torch.zeros(self.n_parameters)
+
+    def shift(
+        self, parameters: Float[Tensor, "*batch n_parameters"], last_targets: Float[Tensor, "*#batch n_targets"]
+    ) -> Float[Tensor, "*batch n_parameters"]:
+        """The parameters of the law moved by the last targets (`predict_change`); the first ones are locations."""
+        location = parameters[..., : self.n_targets] + last_targets
+        return torch.cat((location, parameters[..., self.n_targets :]), dim=-1)
+
+    def n_features(self, n_inputs: int) -> int:
+        """Features that the encoder sees of an observation with `n_inputs` coordinates."""
+        return n_inputs
+
+    def features(self, x: Float[Tensor, "*batch n_inputs"]) -> Float[Tensor, "*batch n_features"]:
+        """What the encoder sees of an observation."""
+        return x
+
+    def check(self, x: Float[Tensor, "batch time n_inputs"], name: str = "x") -> None:
+        """Raise a ValueError when targets have values that this law cannot have; NaN is missing, and allowed."""
+        if self.support is None:
+            return
+        targets = x[..., : self.n_targets]
+        wrong = self.support.denies(targets)
+        if wrong.any():
+            place = wrong.nonzero()[0].tolist()
+            value = targets[tuple(place)].item()
+            raise ValueError(
+                f"{name} holds {value:g} at {place} (batch, time, feature), but {self.support.description}"
+            )
+
+    def mixture(
+        self,
+        log_weights: Float[Tensor, "batch particle time"],
+        parameters: Float[Tensor, "batch particle time n_parameters"],
+    ) -> Mixture:
+        """The predictive law of weighted particles."""
+        return Mixture(log_weights, parameters, self.snapshot().components)
+
+    def snapshot(self) -> "ObservationLaw":
+        """The law as it is now, without gradients: what it learns later must not change forecasts made before."""
+        return copy.deepcopy(self).requires_grad_(False)
+
+    def statistics(
+        self,
+        targets: Float[Tensor, "batch #line time n_targets"],
+        parameters: Float[Tensor, "batch line time n_parameters"],
+        weights: Float[Tensor, "batch line"],
+    ) -> Any:
+        """What the EM step needs of a batch; None for a law that is learned by gradient alone."""
+        del targets, parameters, weights
+        return None
+
+    def forecast_statistics(self, parameters: Float[Tensor, "batch path horizon n_parameters"]) -> Any:
+        """What the EM step needs of forecast paths, where nothing was observed; None if there is no such thing."""
+        del parameters
+        return None
+
+    def merge(self, statistics: list[Any], shares: list[float]) -> Any:
+        """The statistics of a batch from those of its parts; `shares` of the sequences sum to one.
+
+        Right as it is for averages over the sequences; a law with other statistics overrides it.
+        """
+        if all(part is None for part in statistics):
+            return None
+        if not all(isinstance(part, Tensor) for part in statistics):
+            raise TypeError(f"{type(self).__name__} needs a method merge for statistics of its own kind")
+        return weighted_mean(statistics, shares)
+
+    def widen_(self, factor: float) -> None:
+        """Make the noise wider by a factor, after training (see `learning.calibration`)."""
+        raise NotImplementedError(f"{type(self).__name__} has no width to change")
+
+    def em_step_(self, statistics: Any, step_size: float) -> None:
+        """Move what EM learns towards the statistics of a batch."""
+        del statistics, step_size
+
+
+def weighted_mean(parts: list[Tensor], shares: list[float]) -> Tensor:
+    """The mean of tensors of one shape, each with its share."""
+    return torch.stack([share * part for part, share in zip(parts, shares, strict=True)]).sum(dim=0)
+
+
+def weighted_second_moment(
+    residuals: Float[Tensor, "batch line time feature"], weights: Float[Tensor, "batch line"]
+) -> Float[Tensor, "feature feature"]:
+    """Mean of r r^T over lines (by weight), steps and batch."""
+    batch, _, n_steps, n_features = residuals.shape
+    weighted = residuals * weights[:, :, None, None]
+    return weighted.reshape(-1, n_features).T @ residuals.reshape(-1, n_features) / (batch * n_steps)
+
+
+def fill(
+    x: Float[Tensor, "*#batch n_targets"],
+    observed: Bool[Tensor, "*#batch n_targets"],
+    drawn: Float[Tensor, "*batch n_targets"],
+) -> Float[Tensor, "*batch n_targets"]:
+    """Observed values where there are any, drawn ones elsewhere."""
+    return torch.where(observed, x, drawn)

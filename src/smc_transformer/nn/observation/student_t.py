@@ -1,0 +1,164 @@
+"""Student-t observations: heavy tails, with state-dependent scales and a correlation between the targets.
+
+X_t = mean + D R^(1/2) eps / sqrt(g) with g ~ Gamma(nu/2, nu/2) shared by the targets of a step: a multivariate t. An
+outlier gets a small g, so it moves the correlation and the particles' weights less than under a Gaussian.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from smc_transformer.kernels.noise import standard_normal
+from smc_transformer.nn.observation.base import fill, weighted_second_moment
+from smc_transformer.nn.observation.elliptical import Elliptical, half_log_determinant
+from smc_transformer.nn.observation.masked import condition, masked_root, observed_sum, squared_norm
+from smc_transformer.nn.observation.scaled import ScaledLaw, ScaleStatistics
+from smc_transformer.predictive import Components
+
+LEAST_DEGREES = 2.1
+"""Degrees of freedom stay above this, so that variances exist."""
+
+
+class StudentTComponents(Components):
+    """Multivariate t laws.
+
+    Args:
+        location: their centres.
+        scale: scale of each target.
+        root: lower triangular root of the common correlation R.
+        degrees: degrees of freedom, a number.
+    """
+
+    def __init__(
+        self,
+        location: Float[Tensor, "*batch target"],
+        scale: Float[Tensor, "*batch target"],
+        root: Float[Tensor, "target target"],
+        degrees: Float[Tensor, ""],
+    ):
+        self.location = location
+        self.scale = scale
+        self.root = root
+        self.degrees = degrees
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch target"]:
+        return self.location
+
+    @property
+    def variance(self) -> Float[Tensor, "*batch target"]:
+        return self.width.square() * self.degrees / (self.degrees - 2)
+
+    @property
+    def width(self) -> Float[Tensor, "*batch target"]:
+        """Scale of each target alone (the root's rows have length one, unless it was widened)."""
+        return self.scale * self.root.square().sum(dim=-1).sqrt()
+
+    @property
+    def covariance(self) -> Float[Tensor, "*batch target target"]:
+        correlation = self.root @ self.root.T * self.degrees / (self.degrees - 2)
+        return self.scale.unsqueeze(-1) * correlation * self.scale.unsqueeze(-2)
+
+    def squared_norm(
+        self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*_"]]:
+        """The squared length of the standardised residual, and log det R^(1/2)."""
+        return squared_norm((x - self.location) / self.scale, self.root, observed)
+
+    def log_prob(
+        self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
+    ) -> Float[Tensor, "*batch"]:
+        norm, log_determinant = self.squared_norm(x, observed)
+        nu = self.degrees
+        size = observed_sum(torch.ones_like(self.location), observed)
+        constant = torch.lgamma((nu + size) / 2) - torch.lgamma(nu / 2) - 0.5 * size * torch.log(math.pi * nu)
+        log_determinant = log_determinant + observed_sum(self.scale.log(), observed)
+        return constant - log_determinant - 0.5 * (nu + size) * torch.log1p(norm / nu)
+
+    def cdf(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
+        from scipy.special import stdtr
+
+        standard = ((x - self.location) / self.width).detach()
+        return torch.as_tensor(stdtr(self.degrees.item(), standard.double().cpu().numpy())).to(standard)
+
+    def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:
+        precision = self._precision(self.degrees / 2, self.degrees / 2, generator)
+        return self.location + self.scale * self._gaussian(generator) / precision.sqrt()
+
+    def complete(
+        self,
+        x: Float[Tensor, "*#batch target"],
+        observed: Bool[Tensor, "*#batch target"],
+        generator: Generator | None = None,
+    ) -> Float[Tensor, "*batch target"]:
+        if not observed.any():
+            return self.sample(generator)
+        # What is observed tells about the precision g that all targets share: g | X_o is a Gamma again.
+        norm, _ = self.squared_norm(x, observed)
+        shape = (self.degrees + observed.sum(dim=-1)) / 2
+        precision = self._precision(shape, (self.degrees + norm) / 2, generator)
+        # Given g, the targets are Gaussian with covariance D R D / g.
+        standard = self._gaussian(generator)
+        values = (x - self.location) / self.scale * precision.sqrt()
+        residual = torch.where(observed, values - standard, 0.0)
+        correlation = self.root @ self.root.T
+        moved = condition(standard, residual, masked_root(correlation, observed), correlation)
+        return fill(x, observed, self.location + self.scale * moved / precision.sqrt())
+
+    def _gaussian(self, generator: Generator | None) -> Tensor:
+        return standard_normal(tuple(self.location.shape), self.location, generator) @ self.root.T
+
+    def _precision(self, shape: Tensor, rate: Tensor, generator: Generator | None) -> Tensor:
+        """Draws of Gamma(shape, rate), one for each row of targets."""
+        rows = self.location.shape[:-1]
+        # torch.distributions.Gamma draws with this function too, but takes no generator.
+        draws = torch._standard_gamma(shape.to(self.location).expand(rows).contiguous(), generator=generator)
+        return (draws / rate).clamp(min=torch.finfo(self.location.dtype).tiny).unsqueeze(-1)
+
+
+class StudentTLaw(ScaledLaw):
+    """Locations, scales and the degrees of freedom by gradient, the correlation by EM.
+
+    Args:
+        n_targets: number of predicted coordinates.
+        variance: initial square of the scales.
+        degrees: initial degrees of freedom.
+    """
+
+    def __init__(self, n_targets: int, variance: float = 0.5, degrees: float = 8.0):
+        super().__init__(n_targets, variance)
+        if not LEAST_DEGREES < degrees < math.inf:
+            raise ValueError(f"degrees must be above {LEAST_DEGREES} and finite, got {degrees}")
+        above = torch.tensor(degrees - LEAST_DEGREES)
+        self.raw_degrees = nn.Parameter(above + torch.log(-torch.expm1(-above)))  # the inverse of softplus
+
+    @property
+    def degrees(self) -> Float[Tensor, ""]:
+        """Degrees of freedom nu."""
+        return LEAST_DEGREES + F.softplus(self.raw_degrees)
+
+    def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> StudentTComponents:
+        location, scale = self.location_and_scale(parameters)
+        return StudentTComponents(location, scale, self.root(), self.degrees)
+
+    def elliptical(self) -> Elliptical:
+        """As the filter's kernel sees it."""
+        root, nu, n = self.root(), float(self.degrees), self.n_targets
+        constant = math.lgamma((nu + n) / 2) - math.lgamma(nu / 2) - 0.5 * n * math.log(math.pi * nu)
+        return Elliptical(root, constant - half_log_determinant(root), self.bounds(), nu)
+
+    def statistics(
+        self,
+        targets: Float[Tensor, "batch #line time n_targets"],
+        parameters: Float[Tensor, "batch line time n_parameters"],
+        weights: Float[Tensor, "batch line"],
+    ) -> ScaleStatistics:
+        # E[g | X] weights each residual: the M-step of a t law is that of a Gaussian with these precisions.
+        components = self.components(parameters)
+        norm, _ = components.squared_norm(targets)
+        precision = (components.degrees + self.n_targets) / (components.degrees + norm)
+        residuals = (targets - components.location) / components.scale * precision.sqrt().unsqueeze(-1)
+        return ScaleStatistics(weighted_second_moment(residuals, weights), *self.range_of_scales(parameters))

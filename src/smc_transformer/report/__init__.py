@@ -1,0 +1,1 @@
+"""What users look at: charts and the report page."""

@@ -1,0 +1,1 @@
+"""Charts: of particles, of series, of backtests (needs matplotlib)."""

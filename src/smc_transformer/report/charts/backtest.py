@@ -1,0 +1,157 @@
+"""The picture of a backtest: forecasts over what came, and below them whether intervals held what they should."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from smc_transformer.cli.writing import remark
+from smc_transformer.report.charts.series import panel_title
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from smc_transformer.forecaster import Backtest
+    from smc_transformer.forecaster.settings import Settings
+    from smc_transformer.report.page.data import BacktestPage
+
+MOST_PANELS = 4
+"""Series and targets whose forecasts are drawn: more cannot be read."""
+MOST_WINDOWS = 6
+"""Forecasts in a panel, the last ones."""
+COLOURS = ("#2166ac", "#b2182b", "#1b7837", "#762a83", "#e08214")
+"""Of the targets, in order."""
+
+
+def backtest_chart(backtest: "Backtest", table: "pd.DataFrame", settings: "Settings", names: Sequence[Any]) -> "Figure":
+    """Forecasts over what came; coverage of all levels, and of the intervals at each step.
+
+    Args:
+        backtest: the answer of `Forecaster.backtest`.
+        table: the series.
+        settings: of the forecaster.
+        names: the series whose forecasts are drawn.
+    """
+    from matplotlib.figure import Figure
+
+    from smc_transformer.report.page.backtest import backtest_pages
+
+    wanted = [(name, target) for name in names for target in settings.targets]
+    shown = wanted[:MOST_PANELS]
+    if len(wanted) > len(shown):
+        remark(f"the picture shows forecasts of {len(shown)} of {len(wanted)} panels: choose by --series")
+    figure = Figure(figsize=(11, 3.6 + 2.6 * len(shown)), layout="constrained")
+    parts: Any = figure.subfigures(2, 1, height_ratios=[2.6 * len(shown), 3.6])
+    above, below = parts
+    panels = above.subplots(len(shown), 1, squeeze=False).flatten().tolist()
+    for axes, (name, target) in zip(panels, shown, strict=True):
+        _draw_forecasts(axes, backtest.forecasts, table, settings, name, target)
+    handles, labels = panels[0].get_legend_handles_labels()
+    above.legend(handles, labels, loc="outside upper left", ncols=len(labels), frameon=False, fontsize="small")
+    pages = dict(zip(settings.targets, backtest_pages(backtest, settings.targets, settings.id_column), strict=True))
+    calibration, by_step = below.subplots(1, 2, width_ratios=[1, 1.6])
+    _draw_calibration(calibration, pages)
+    _draw_coverage_by_step(by_step, pages)
+    return figure
+
+
+def _draw_forecasts(
+    axes: "Axes", forecasts: "pd.DataFrame", table: "pd.DataFrame", settings: "Settings", name: Any, target: str
+) -> None:
+    """The last windows of one series, over its values."""
+    from smc_transformer.report.charts.particles import BLUE, GREY, INK
+    from smc_transformer.report.charts.style import band_shades, draw_band, quiet_frame
+
+    rows = forecasts[forecasts[settings.id_column] == name]
+    windows = _apart([window for _, window in rows.groupby("cutoff", sort=True)], settings.time_column)
+    shades = band_shades(levels_of(forecasts, target))
+    for number, window in enumerate(windows):
+        times = window[settings.time_column]
+        for percent, shade in shades.items():
+            lower, upper = (window[f"{target}-{end}-{percent:g}"] for end in ("lo", "hi"))
+            draw_band(axes, times, lower, upper, shade, None if number else f"{percent:g} %")
+        marker = "o" if len(window) == 1 else None
+        axes.plot(times, window[f"{target}-mean"], color=BLUE, marker=marker, label=None if number else "mean forecast")
+        axes.axvline(window["cutoff"].iloc[0], color=GREY, linewidth=0.9, label=None if number else "forecast made")
+    own = table[table[settings.id_column] == name]
+    first, last = windows[0]["cutoff"].iloc[0], windows[-1][settings.time_column].iloc[-1]
+    came = own[own[settings.time_column] <= last]
+    n_before = 2 * len(windows[0])  # what led to the first forecast
+    came = came.tail(n_before + int((came[settings.time_column] > first).sum()))
+    axes.plot(came[settings.time_column], came[target], color=INK, linewidth=1.1, label="observed")
+    quiet_frame(axes, rows[settings.time_column])
+    n_windows = rows["cutoff"].nunique()
+    some = "" if len(windows) == n_windows else f"{len(windows)} of {n_windows} forecasts"
+    panel_title(axes, f"{name}: {target}", some)
+
+
+def _apart(windows: "list[pd.DataFrame]", time_column: str) -> "list[pd.DataFrame]":
+    """The last windows that do not overlap, so that each can be seen."""
+    chosen: list[pd.DataFrame] = []
+    for window in reversed(windows):
+        if len(chosen) < MOST_WINDOWS and (not chosen or window[time_column].iloc[-1] <= chosen[-1]["cutoff"].iloc[0]):
+            chosen.append(window)
+    return chosen[::-1]
+
+
+def levels_of(forecasts: "pd.DataFrame", target: str) -> list[float]:
+    """Percentages of the intervals in the table of a backtest."""
+    start = f"{target}-lo-"
+    return [float(column.removeprefix(start)) for column in forecasts.columns if column.startswith(start)]
+
+
+def _draw_calibration(axes: "Axes", pages: "dict[str, BacktestPage]") -> None:
+    """Share of the values inside the central interval of every level, beside what it should be."""
+    from smc_transformer.report.charts.particles import GREY, INK
+
+    axes.plot([0, 100], [0, 100], color=GREY, linewidth=1.2, zorder=0)
+    for (target, page), colour in zip(pages.items(), _colours(len(pages)), strict=True):
+        levels = [100 * level for level in page.calibration_levels]
+        shares = [float("nan") if share is None else 100 * share for share in page.calibration_coverage]
+        axes.plot(levels, shares, color=colour, marker="o", markersize=3, label=target)
+    axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
+    axes.set_xlabel("level of the interval, %", fontsize="small", color=INK)
+    axes.set_ylabel("values inside, %", fontsize="small", color=INK)
+    _plain(axes)
+    n_values = max(page.n_values for page in pages.values())
+    panel_title(axes, "Calibration", f"{n_values} values")
+    axes.text(0.97, 0.05, "below the line:\ntoo narrow", transform=axes.transAxes, ha="right", fontsize="x-small")
+    axes.text(0.03, 0.95, "above:\ntoo wide", transform=axes.transAxes, va="top", fontsize="x-small")
+    if len(pages) > 1:
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize="small")
+
+
+def _draw_coverage_by_step(axes: "Axes", pages: "dict[str, BacktestPage]") -> None:
+    """Share of the values inside the intervals, by how far ahead they were."""
+    from matplotlib.ticker import MaxNLocator
+
+    from smc_transformer.report.charts.particles import INK
+
+    styles = ("-", "--", ":", "-.")
+    for (target, page), colour in zip(pages.items(), _colours(len(pages)), strict=True):
+        for place, scores in enumerate(sorted(page.levels, key=lambda one: -one.level)):
+            shares = [float("nan") if share is None else 100 * share for share in scores.picp_by_step]
+            label = f"{scores.level:g} %" if len(pages) == 1 else f"{target}, {scores.level:g} %"
+            style = styles[place % len(styles)]
+            axes.plot(range(1, len(shares) + 1), shares, style, color=colour, marker="o", markersize=3, label=label)
+            axes.axhline(scores.level, color=INK, linewidth=0.7, alpha=0.5, zorder=0)
+    axes.set_ylim(0, 103)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("steps ahead", fontsize="small", color=INK)
+    axes.set_ylabel("values inside, %", fontsize="small", color=INK)
+    _plain(axes)
+    panel_title(axes, "Coverage by step", "thin lines: what it should be")
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize="small")
+
+
+def _colours(n: int) -> list[str]:
+    return [COLOURS[number % len(COLOURS)] for number in range(n)]
+
+
+def _plain(axes: "Axes") -> None:
+    from smc_transformer.report.charts.particles import GREY
+
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GREY)
+    axes.tick_params(color=GREY, labelsize="small")
+    axes.grid(color=GREY, alpha=0.4, linewidth=0.6)

@@ -1,0 +1,108 @@
+"""Where particles look: attention weights over the past slots, and how much they differ between particles.
+
+    a(s) = softmax_s( q(t) . k(s) / sqrt(r) ),    t - D < s <= t
+
+with the query of the last row t, whose attention predicts the next one. Keys are read along each particle's ancestral
+line, weights are averaged over heads. The filter does not keep queries, so they are drawn here (and so is the key of
+the last row, where the particles have not moved yet): nothing has been observed that would tell more about them.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from smc_transformer.inference.population import Population
+from smc_transformer.inference.stream import StreamState
+from smc_transformer.nn.attention import Noise, StochasticSelfAttention
+from smc_transformer.smc.genealogy import gather_lines
+
+
+class PastAttention(NamedTuple):
+    """Attention weights of particles over past slots, the oldest first; the last slot is that of the last row."""
+
+    weights: Float[Tensor, "batch particle slot"]
+    """They sum to one over slots."""
+    log_weights: Float[Tensor, "batch particle"]
+    """Of the particles."""
+
+    @property
+    def mean(self) -> Float[Tensor, "batch slot"]:
+        """The weighted mean across particles."""
+        return (self.log_weights.exp().unsqueeze(-1) * self.weights).sum(dim=1)
+
+    def quantile(self, p: float) -> Float[Tensor, "batch slot"]:
+        """The smallest weight of a slot that a share p of the particles does not exceed."""
+        if not 0.0 < p < 1.0:
+            raise ValueError(f"a quantile needs a probability strictly between 0 and 1, got {p}")
+        ordered, order = self.weights.sort(dim=1)
+        shares = self.log_weights.exp().unsqueeze(-1).expand_as(self.weights).gather(1, order)
+        # With a little tolerance: the rounding of weights must not decide between two particles.
+        below = (shares.double().cumsum(dim=1) < p - 1e-6).sum(dim=1, keepdim=True)
+        return ordered.gather(1, below.clamp(max=self.weights.shape[1] - 1))[:, 0]
+
+
+@torch.no_grad()
+def attention_ahead(
+    population: Population, generator: Generator | None = None, noise: Noise | None = None
+) -> PastAttention:
+    """The attention of particles that have been weighted by their last row, but have not moved on yet.
+
+    Args:
+        population: the particles; they stay as they are.
+        generator: source of randomness.
+        noise: standard noise of the step, (batch, particle, d_model); None draws it.
+    """
+    model, (batch, n_particles) = population.model, population.log_weights.shape
+    noise = _step_noise(model.attention, batch, n_particles, generator) if noise is None else noise
+    features = model.observation.features(population.last.flatten(0, 1))
+    embedding, _ = model.encoder.step(features, population.encoder_state, population.position)
+    latents = model.attention.latents(embedding.unflatten(0, population.last.shape[:2]), noise)
+    past = _keys(population, model.attention.first_slot(population.n_slots))
+    keys = torch.cat((past, latents.key.unsqueeze(2)), dim=2)
+    return PastAttention(_weights(model.attention, latents.query, keys), population.log_weights)
+
+
+@torch.no_grad()
+def attention_of_stream(
+    state: StreamState, generator: Generator | None = None, noise: Noise | None = None
+) -> PastAttention:
+    """The attention of the particles of a stream, which have moved on to predict the next observation.
+
+    Args:
+        state: the stream; it stays as it is.
+        generator: source of randomness.
+        noise: standard noise of the last step (its query alone is used); None draws it.
+    """
+    population = state.population
+    if population is None:
+        raise ValueError("nothing has been observed yet: give the first observation to observe()")
+    attention, (batch, n_particles) = population.model.attention, population.log_weights.shape
+    noise = _step_noise(attention, batch, n_particles, generator) if noise is None else noise
+    query = attention.latents(population.drawn.embedding, noise).query
+    keys = _keys(population, attention.first_slot(population.n_slots - 1))
+    return PastAttention(_weights(attention, query, keys), population.log_weights)
+
+
+def _step_noise(attention: StochasticSelfAttention, batch: int, n_particles: int, generator: Generator | None) -> Noise:
+    return attention.draw_noise(batch, n_particles, 1, generator).at(0)
+
+
+def _keys(population: Population, first: int) -> Float[Tensor, "batch particle slot d_model"]:
+    """The keys of each particle's line from a slot on, in the order of time (the cache may be a ring)."""
+    if population.past is not None:
+        raise ValueError("the particles of a forecast share their past: ask those that it began from")
+    slots = torch.arange(first, population.n_slots) % max(1, population.capacity)
+    return gather_lines(population.keys[:, :, slots], population.lines[:, :, slots])
+
+
+def _weights(
+    attention: StochasticSelfAttention,
+    query: Float[Tensor, "batch particle d_model"],
+    keys: Float[Tensor, "batch particle slot d_model"],
+) -> Float[Tensor, "batch particle slot"]:
+    """The softmax of every head, averaged over heads."""
+    size = attention.d_model // attention.n_heads
+    products = (keys * query.unsqueeze(-2)).unflatten(-1, (attention.n_heads, size))
+    return (products.sum(dim=-1) / size**0.5).softmax(dim=-2).mean(dim=-1)

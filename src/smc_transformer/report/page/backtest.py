@@ -1,0 +1,72 @@
+"""The scores of a backtest, from its table of forecasts and what came."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from smc_transformer.report.page.data import BacktestPage, LevelScores, plain, plain_list
+from smc_transformer.scores import central_coverage, interval_score, pit_histogram
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from smc_transformer.forecaster import Backtest
+
+CALIBRATION_LEVELS = [round(0.05 * number, 2) for number in range(1, 20)]
+
+
+def backtest_pages(backtest: "Backtest", targets: Sequence[str], id_column: str) -> list[BacktestPage]:
+    """The backtest of each target.
+
+    Args:
+        backtest: from `Forecaster.backtest`.
+        targets: names of the targets.
+        id_column: column of the series.
+    """
+    table = backtest.forecasts
+    n_forecasts = len(table[[id_column, "cutoff"]].drop_duplicates())
+    step = table.groupby([id_column, "cutoff"], sort=False).cumcount() + 1
+    energy = dict(zip(backtest.metrics["target"], backtest.metrics["energy_score"], strict=True))
+    pages = []
+    for target in targets:
+        seen = table[target].notna()
+        pit = torch.tensor(table.loc[seen, f"{target}-pit"].to_numpy(float))
+        pages.append(
+            BacktestPage(
+                n_forecasts=n_forecasts,
+                n_values=int(seen.sum()),
+                mse=plain(((table[f"{target}-mean"] - table[target]) ** 2).mean()),
+                crps=plain(table[f"{target}-crps"].mean()),
+                energy_score=plain(energy.get(target, float("nan"))),
+                levels=[_level_scores(table, target, level, step) for level in _levels(table, target)],
+                calibration_levels=CALIBRATION_LEVELS,
+                calibration_coverage=[plain(share) for share in central_coverage(pit, CALIBRATION_LEVELS)],
+                pit=pit_histogram(pit),
+            )
+        )
+    return pages
+
+
+def _levels(table: "pd.DataFrame", target: str) -> list[float]:
+    """Percentages of the intervals that the table has, ascending."""
+    start = f"{target}-lo-"
+    return sorted(float(column.removeprefix(start)) for column in table.columns if column.startswith(start))
+
+
+def _level_scores(table: "pd.DataFrame", target: str, level: float, step: "pd.Series") -> LevelScores:
+    seen = table[target].notna()
+    observed, lower, upper = (
+        table.loc[seen, column] for column in (target, f"{target}-lo-{level:g}", f"{target}-hi-{level:g}")
+    )
+    inside = ((lower <= observed) & (observed <= upper)).astype(float)
+    ends = (torch.tensor(end.to_numpy(float)).view(1, -1, 1) for end in (lower, upper, observed))
+    low, high, values = ends
+    by_step = inside.groupby(step[seen]).mean().reindex(range(1, int(step.max()) + 1))
+    return LevelScores(
+        level=level,
+        picp=plain(inside.mean()),
+        mpiw=plain((upper - lower).mean()),
+        winkler=plain(float(interval_score((low, high), values, level / 100).mean())),
+        picp_by_step=plain_list(by_step),
+    )

@@ -1,0 +1,156 @@
+"""Asking a forecaster for all that the page shows."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from smc_transformer._version import __version__
+from smc_transformer.report.page.backtest import backtest_pages
+from smc_transformer.report.page.data import QUANTILES, BacktestPage, ReportPage, SeriesPage, TargetPage, plain_list
+from smc_transformer.report.page.health import series_health
+from smc_transformer.report.page.look import known_ahead, series_attention
+from smc_transformer.report.page.times import plain_times
+from smc_transformer.support.checks import check_count
+from smc_transformer.support.randomness import as_generator
+
+if TYPE_CHECKING:
+    from smc_transformer.forecaster import Backtest, Forecast, Forecaster
+    from smc_transformer.forecaster.settings import Settings
+    from smc_transformer.forecaster.table import Name, Series
+
+BACKTEST_LEVELS = (50, 80, 95)
+"""Percentages of the intervals that a backtest made for the page is scored by."""
+
+
+def collect_page(
+    forecaster: "Forecaster",
+    df: Any = None,
+    *,
+    backtest: "Backtest | int" = 0,
+    h: int | None = None,
+    future: Any = None,
+    history: int | None = None,
+    n_paths: int = 1000,
+    n_shown: int = 20,
+    seed: int | None = None,
+    title: str = "Forecast",
+    progress: bool = True,
+) -> ReportPage:
+    """All numbers of the page.
+
+    Args:
+        forecaster: a fitted forecaster.
+        df: histories to forecast from, drawn before the forecasts; None: the series as they stand, without history and
+            particle health.
+        backtest: how many forecasts of each series to compare with the end of `df` (a forecaster that has been fitted
+            on that end trains anew); or a backtest made before; 0: none.
+        h: steps ahead; None: the horizon.
+        future: the future inputs of the steps ahead; needed if there are any.
+        history: rows of history to show; None: five horizons, and the input size at least.
+        n_paths: sampled futures behind the numbers.
+        n_shown: how many of them the page can show.
+        seed: of the paths; None as in `Forecaster.predict`.
+        title: heading of the page.
+        progress: show progress bars of trainings where there is a terminal.
+    """
+    n_shown = check_count(n_shown, "n_shown", at_least=0)
+    settings = forecaster.settings
+    forecast = forecaster.forecast(df, h, future=future, n_paths=n_paths, seed=seed)
+    given = _histories(forecaster, df)
+    n_rows = max(5 * forecast.horizon, settings.input_size) if history is None else check_count(history, "history")
+    shown = {name: series.rows(slice(-n_rows, None)) for name, series in given.items()}
+    # The generator that the forecast began with: these are its particles.
+    generator = forecaster.fitted.generator.clone_state() if seed is None else as_generator(seed)
+    standings = forecaster.fitted.standings
+    if given:
+        standings, _ = forecaster.fitted.follow(list(given.values()), generator)
+    health = series_health(forecaster, list(shown.values()), generator)
+    known = known_ahead(forecaster, forecast, future)
+    pages = [
+        SeriesPage(
+            name=str(name),
+            history_times=plain_times(shown[name].times) if name in shown else [],
+            forecast_times=plain_times(times),
+            targets=targets,
+            health=health.get(name),
+            attention=series_attention(forecaster, standings[name], known[name], generator),
+        )
+        for name, times, targets in zip(
+            forecast.names, forecast.times, _targets(forecast, settings, shown, n_shown), strict=True
+        )
+    ]
+    return ReportPage(
+        title=title,
+        created=datetime.now(timezone.utc).strftime("%d %B %Y, %H:%M UTC"),
+        targets=list(settings.targets),
+        series=pages,
+        backtest=_backtest(forecaster, df, backtest, forecast.horizon, n_paths, progress=progress),
+        settings=settings_rows(forecaster),
+        time_label=settings.time_column,
+    )
+
+
+def settings_rows(forecaster: "Forecaster") -> list[tuple[str, str]]:
+    """The settings of the forecaster, then those of its model, as text."""
+    model = forecaster.model
+    asked = {name: value for name, value in forecaster.settings.to_dict().items() if name != "config"}
+    rows = {name.replace("_", " "): _text(value) for name, value in asked.items()}
+    rows |= {f"model: {name.replace('_', ' ')}": _text(value) for name, value in asdict(model.config).items()}
+    rows["model: parameters"] = f"{sum(parameter.numel() for parameter in model.parameters()):,}"
+    rows["made with"] = f"smc-transformer {__version__}"
+    return list(rows.items())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return json.dumps(value) if value else "defaults"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
+def _histories(forecaster: "Forecaster", df: Any) -> "dict[Name, Series]":
+    from smc_transformer.forecaster.table import read_series
+
+    return {} if df is None else {series.name: series for series in read_series(df, forecaster.settings)}
+
+
+def _targets(
+    forecast: "Forecast", settings: "Settings", shown: "Mapping[Name, Series]", n_shown: int
+) -> Iterator[list[TargetPage]]:
+    """What the forecast says about each target, series after series."""
+    mean, quantiles = forecast.law.mean, [forecast.law.quantile(level) for level in QUANTILES]
+    kinds = settings.kinds()
+    for number, series in enumerate(forecast.names):
+        past = shown.get(series)
+        yield [
+            TargetPage(
+                history=[] if past is None else plain_list(past.values[:, place]),
+                mean=plain_list(mean[number, :, place]),
+                quantiles=[plain_list(values[number, :, place]) for values in quantiles],
+                paths=[plain_list(path) for path in forecast.paths[number, :n_shown, :, place]],
+                between=plain_list(forecast.parts.between[number, :, place]),
+                within=plain_list(forecast.parts.within[number, :, place]),
+                variance_of=f"log(1 + {name})" if kinds[place] == "log1p" else name,
+            )
+            for place, name in enumerate(forecast.targets)
+        ]
+
+
+def _backtest(
+    forecaster: "Forecaster", df: Any, backtest: "Backtest | int", horizon: int, n_paths: int, *, progress: bool
+) -> list[BacktestPage]:
+    settings = forecaster.settings
+    if isinstance(backtest, int):
+        if backtest == 0:
+            return []
+        if df is None:
+            raise ValueError("a backtest needs the table that it compares forecasts with: give it as df")
+        backtest = forecaster.backtest(
+            df, backtest, h=horizon, level=BACKTEST_LEVELS, n_paths=n_paths, progress=progress
+        )
+    return backtest_pages(backtest, settings.targets, settings.id_column)

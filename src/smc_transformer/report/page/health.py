@@ -1,0 +1,54 @@
+"""How well the particles of each series are over the rows that the page shows.
+
+The forecaster keeps no record of its filter, so this is one more run of the same filter, over these rows only.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Generator
+
+from smc_transformer.inference.filter import particle_filter
+from smc_transformer.report.page.data import HealthPage, plain_list
+from smc_transformer.report.page.times import plain_times
+
+if TYPE_CHECKING:
+    from smc_transformer.forecaster import Forecaster
+    from smc_transformer.forecaster.table import Name, Series
+
+SERIES_AT_ONCE = 16
+"""Series that are filtered together: bounds the memory."""
+
+
+def series_health(
+    forecaster: "Forecaster", shown: "Sequence[Series]", generator: Generator | None
+) -> "dict[Name, HealthPage]":
+    """Effective sample sizes and unique ancestors.
+
+    Args:
+        forecaster: the forecaster.
+        shown: rows of series. One without two rows from its first complete one on has no answer.
+        generator: source of randomness.
+    """
+    from smc_transformer.forecaster import TableError
+
+    panel, n_particles = forecaster.fitted.panel, forecaster.settings.n_particles
+    by_length: dict[int, list[Series]] = {}
+    for series in shown:
+        try:
+            begun = panel.beginning(series)
+        except TableError:
+            continue
+        if len(begun) > 1:
+            by_length.setdefault(len(begun), []).append(begun)
+    found = {}
+    for alike in by_length.values():
+        for start in range(0, len(alike), SERIES_AT_ONCE):
+            chosen = alike[start : start + SERIES_AT_ONCE]
+            rows = torch.stack([panel.rows(series, forecaster.fitted.panel.scaler(series)) for series in chosen])
+            result = particle_filter(forecaster.model, rows, n_particles, generator, on_collapse="uniform")
+            for series, ess, unique in zip(chosen, result.ess, result.unique_ancestors, strict=True):
+                times = plain_times(series.times[1:])
+                found[series.name] = HealthPage(times, plain_list(ess), plain_list(unique), n_particles)
+    return found

@@ -1,0 +1,64 @@
+"""Where the particles of a series look when they make its forecast."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from smc_transformer.report.page.attention import attention_ahead
+from smc_transformer.report.page.data import AttentionPage, plain_list
+from smc_transformer.report.page.times import plain_times, times_until
+
+if TYPE_CHECKING:
+    from smc_transformer.forecaster import Forecast, Forecaster
+    from smc_transformer.forecaster.fitted import Standing
+    from smc_transformer.forecaster.table import Name
+
+
+def known_ahead(forecaster: "Forecaster", forecast: "Forecast", future: Any) -> "dict[Name, Float[Tensor, '1 known']]":
+    """What is known ahead of the first time of a forecast, as the model sees it.
+
+    Args:
+        forecaster: the forecaster.
+        forecast: its forecast.
+        future: the table of future inputs that the forecast was given.
+    """
+    from smc_transformer.forecaster.table import Series, read_series
+
+    settings = forecaster.settings
+    given = {}
+    if settings.future_inputs:
+        given = {series.name: series for series in read_series(future, settings, values=())}
+    found = {}
+    for name, times in zip(forecast.names, forecast.times, strict=True):
+        known = given[name].known[given[name].times.get_indexer(times[:1])] if given else np.empty((1, 0))
+        row = forecaster.fitted.panel.known(Series(name, times[:1], np.empty((1, 0)), known))
+        found[name] = torch.from_numpy(row).float()
+    return found
+
+
+def series_attention(
+    forecaster: "Forecaster", standing: "Standing", known: Float[Tensor, "1 known"], generator: Generator | None
+) -> AttentionPage:
+    """The attention behind the first step of a forecast.
+
+    Args:
+        forecaster: the forecaster.
+        standing: where the series stands.
+        known: what is known ahead of that step.
+        generator: source of randomness.
+    """
+    from smc_transformer.forecaster.following import join, meet_known
+
+    population = join([standing.population])  # a copy: where the series stands stays as it is
+    meet_known(population, known)
+    attention = attention_ahead(population, generator)
+    slots = times_until(standing.last_time, attention.weights.shape[-1], forecaster.settings.freq)
+    return AttentionPage(
+        times=plain_times(slots),
+        mean=plain_list(attention.mean[0]),
+        lower=plain_list(attention.quantile(0.05)[0]),
+        upper=plain_list(attention.quantile(0.95)[0]),
+    )

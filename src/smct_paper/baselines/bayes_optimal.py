@@ -1,0 +1,67 @@
+"""The truth about the synthetic series, scored like any other method: nothing can do better than this."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from smc_transformer.nn.observation import GaussianMixture
+from smc_transformer.support.randomness import as_generator
+from smct_paper.baselines.base import Method
+from smct_paper.datasets.synthetic import SYNTHETIC, MixtureAutoregression
+
+if TYPE_CHECKING:
+    from smct_paper.datasets import Windows
+
+
+class BayesOptimal(Method):
+    """The true conditional laws of the synthetic series, and paths simulated from them."""
+
+    def __init__(self) -> None:
+        self._model: MixtureAutoregression | None = None
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    def fit(self, data: "Windows", *, seed: int, progress: bool = False) -> dict[str, Any]:
+        """Look up which series these are: there is nothing to learn."""
+        del seed, progress
+        if data.name not in SYNTHETIC:
+            raise ValueError(f"the true law is known for {', '.join(SYNTHETIC)} only, got {data.name!r}")
+        self._model = SYNTHETIC[data.name]
+        return {}
+
+    @property
+    def model(self) -> MixtureAutoregression:
+        """The true model."""
+        if self._model is None:
+            raise RuntimeError("BayesOptimal has to be fitted first, which tells it the data set")
+        return self._model
+
+    def one_step(
+        self, x: Float[Tensor, "batch time_plus_1 1"], generator: Generator | int | None = None
+    ) -> GaussianMixture:
+        del generator
+        return self.model.predictive(x)
+
+    def paths(
+        self,
+        history: Float[Tensor, "batch past 1"],
+        horizon: int,
+        n_samples: int,
+        future_inputs: Float[Tensor, "batch horizon 0"] | None = None,
+        generator: Generator | int | None = None,
+    ) -> Float[Tensor, "batch sample horizon 1"]:
+        del future_inputs
+        generator = as_generator(generator)
+        size = (len(history), n_samples, horizon)
+        noise = self.model.variance**0.5 * torch.randn(size, generator=generator)
+        probabilities = torch.tensor(self.model.probabilities)
+        which = torch.multinomial(probabilities, noise.numel(), replacement=True, generator=generator).view(size)
+        coefficients = torch.tensor(self.model.coefficients)[which]
+        paths = torch.empty(size)
+        last = history[:, -1]
+        for ahead in range(horizon):
+            last = paths[:, :, ahead] = coefficients[:, :, ahead] * last + noise[:, :, ahead]
+        return paths.unsqueeze(-1)

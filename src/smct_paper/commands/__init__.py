@@ -1,0 +1,1 @@
+"""The commands of the reproduction, which `smct` finds through the entry points of this package."""

@@ -1,0 +1,163 @@
+"""`smct data`: the data sets of the experiments, and their files."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smc_transformer.cli.options import Commands, seed
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from smct_paper.datasets.summary import Summary
+
+NAMES = ("model1", "model2", "model3", "covid", "air_quality", "weather", "energy", "stock")
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    data = commands.add_parser(
+        "data",
+        help="list the data sets, find or download their files",
+        description="The data sets of the experiments: what they are, where their files are, what they hold.",
+        epilog="examples: smct data list; smct data prepare weather",
+    )
+    actions = data.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _add_list(actions)
+    _add_prepare(actions)
+
+
+def _add_list(actions: Commands) -> None:
+    parser = actions.add_parser(
+        "list",
+        help="what the data sets are, and which files are at hand",
+        description=(
+            "Lists the data sets and whether their files are found: in --data-dir, in the folder that "
+            "SMC_TRANSFORMER_DATA names, or in the cache folder. Nothing is downloaded."
+        ),
+        epilog="example: smct data list",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--data-dir", type=Path, help="folder that is searched first")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_run_list)
+
+
+def _add_prepare(actions: Commands) -> None:
+    parser = actions.add_parser(
+        "prepare",
+        help="find or download a data set's file, read it, and print what came out",
+        description=(
+            "Finds a data set's file, or downloads it from its publisher into the cache folder; reads it, cuts its "
+            "windows, and prints rows, span, missing values and the number of windows."
+        ),
+        epilog="example: smct data prepare air_quality --split paper",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("name", choices=(*NAMES, "all"), metavar="NAME", help=f"{', '.join(NAMES)}, or all of them")
+    parser.add_argument("--data-dir", type=Path, help="folder that is searched first")
+    parser.add_argument(
+        "--split",
+        choices=("chronological", "paper"),
+        default="chronological",
+        help="how training, validation and test parts are cut (the synthetic sets have folds)",
+    )
+    parser.add_argument("--seed", type=seed, default=0, help="seed of shuffles and of synthetic data")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_run_prepare)
+
+
+def _run_list(options: argparse.Namespace) -> int:
+    from smct_paper.datasets import DATASETS
+    from smct_paper.datasets.files import find_file
+
+    rows = []
+    for info in DATASETS.values():
+        found = None if info.file is None else find_file(info.file, options.data_dir)
+        row: dict[str, Any] = {
+            "name": info.name,
+            "title": info.title,
+            "inputs": info.n_inputs,
+            "targets": info.n_targets,
+            "L": info.window,
+            "history": info.history,
+            "horizon": info.horizon,
+            "publisher": info.publisher,
+            "licence": None if info.file is None else info.file.licence,
+            "file": None if found is None else str(found),
+        }
+        rows.append(row)
+    if options.json:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+    else:
+        _print(_list_table(rows))
+    return 0
+
+
+def _list_table(rows: list[dict[str, Any]]) -> "Table":
+    from rich.table import Table
+
+    table = Table(title="data sets")
+    for name in ("name", "title"):
+        table.add_column(name)
+    for name in ("inputs", "targets", "L", "history / horizon"):
+        table.add_column(name, justify="right")
+    table.add_column("publisher")
+    table.add_column("file", overflow="fold")
+    for row in rows:
+        lengths = f"{row['history']} / {row['horizon']}"
+        file = "needs none" if row["publisher"] == "generated" else row["file"] or "not found"
+        numbers = (str(row[name]) for name in ("inputs", "targets", "L"))
+        table.add_row(row["name"], row["title"], *numbers, lengths, row["publisher"], file)
+    return table
+
+
+def _run_prepare(options: argparse.Namespace) -> int:
+    from smct_paper.datasets import DATASETS
+    from smct_paper.datasets.summary import summarise
+
+    results: list[dict[str, Any]] = []
+    for name in NAMES if options.name == "all" else (options.name,):
+        split = None if DATASETS[name].file is None else options.split
+        try:
+            summary = summarise(name, split, seed=options.seed, data_dir=options.data_dir)
+        except (OSError, ValueError, ImportError) as error:
+            message = " ".join(str(error).split())
+            sys.stderr.write(f"smct: {name}: {message}\n")
+            results.append({"name": name, "error": message})
+            continue
+        results.append(summary.as_dict())
+        if not options.json:
+            _print(_summary_table(summary))
+    if options.json:
+        sys.stdout.write(json.dumps(results, indent=2) + "\n")
+    return int(any("error" in result for result in results))
+
+
+def _summary_table(summary: "Summary") -> "Table":
+    from rich.table import Table
+
+    table = Table(title=f"{summary.name}, {summary.split}", title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    if summary.path is not None and summary.span is not None and summary.missing is not None:
+        version = "a version tested with" if summary.tested else "another version than tested with"
+        table.add_row("file", summary.path)
+        table.add_row("sha256 of the csv", f"{summary.sha256} ({version})")
+        table.add_row("counties" if summary.name == "covid" else "rows", f"{summary.rows:,}")
+        table.add_row("from, to", ", ".join(summary.span))
+        table.add_row("gaps in time", str(summary.gaps))
+        shares = [f"{name} {share:.2%}" for name, share in summary.missing.items() if share > 0]
+        table.add_row("missing", ", ".join(shares) or "none")
+    table.add_row("windows", ", ".join(f"{part} {count:,}" for part, count in summary.windows.items()))
+    return table
+
+
+def _print(table: "Table") -> None:
+    from rich.console import Console
+
+    console = Console()
+    # In a file or a pipe nothing is known of the width: wide enough that no cell is broken.
+    Console(width=None if console.is_terminal else 240).print(table, markup=False)

@@ -1,0 +1,94 @@
+"""Training, validation and test parts: in time (to trust), or by shuffled windows (to compare with the paper).
+
+chronological   rows are cut in time, windows made inside each part, scaled by training rows: nothing leaks.
+                Counties are series of their own: they are shuffled and cut.
+paper           all windows are shuffled and cut, scaled by all rows: neighbouring windows share most of their
+                values, so test data leak into training.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from smc_transformer.support.randomness import as_generator
+from smct_paper.datasets.scaling import NoWindowsError, fit_scaling
+from smct_paper.datasets.table import Table
+from smct_paper.datasets.windows import cut_windows, window_starts
+
+SPLITS = ("chronological", "paper")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Scaled windows of the three parts, and how they were scaled (None: each series by itself)."""
+
+    train: Float[Tensor, "train length column"]
+    validation: Float[Tensor, "validation length column"]
+    test: Float[Tensor, "test length column"]
+    mean: Float[Tensor, "column"] | None
+    deviation: Float[Tensor, "column"] | None
+
+
+def cuts(n: int) -> tuple[int, int]:
+    """Where the validation and the test part begin: after 70 % and 85 %."""
+    return int(0.70 * n), int(0.85 * n)
+
+
+def chronological_windows(table: Table, length: int) -> Parts:
+    """Rows are cut in time. Windows whose first row lacks a value are left out: a model cannot start there."""
+    n = len(table.times)
+    first, second = cuts(n)
+    scaling = fit_scaling(table.values[:first], table.columns)
+    parts = []
+    for rows in (slice(0, first), slice(first, second), slice(second, n)):
+        values = scaling(table.values[rows])
+        starts = window_starts(table.times[rows], length, table.step)
+        starts = starts[~np.isnan(values[starts]).any(axis=1)]
+        parts.append(cut_windows(values, starts, length))
+    return _parts(parts, scaling.mean, scaling.deviation)
+
+
+def shuffled_windows(table: Table, length: int, seed: int) -> Parts:
+    """All windows without a missing value are shuffled, then cut."""
+    scaling = fit_scaling(table.values, table.columns)
+    windows = cut_windows(scaling(table.values), window_starts(table.times, length, table.step), length)
+    windows = windows[~windows.isnan().flatten(1).any(dim=1)]
+    return _parts(_shuffle_and_cut(windows, seed), scaling.mean, scaling.deviation)
+
+
+def series_by_log(cumulative: Float[np.ndarray, "series length"], seed: int) -> Parts:
+    """Series are shuffled and cut; log(1 + value) is scaled by all values of the training series."""
+    parts = _shuffle_and_cut(torch.from_numpy(np.log1p(cumulative)), seed)
+    scaling = fit_scaling(parts[0].reshape(-1, 1).numpy(), ("log(1 + value)",))
+    scaled = [((part - scaling.mean[0]) / scaling.deviation[0]).float().unsqueeze(-1) for part in parts]
+    return _parts(scaled, scaling.mean, scaling.deviation)
+
+
+def series_by_themselves(cumulative: Float[np.ndarray, "series length"], seed: int) -> Parts:
+    """Each series is scaled by its own values, as in the paper; then they are shuffled and cut."""
+    names = tuple(map(str, range(len(cumulative))))
+    scaled = fit_scaling(cumulative.T, names)(cumulative.T).T
+    return _parts(_shuffle_and_cut(torch.from_numpy(scaled).float().unsqueeze(-1), seed), None, None)
+
+
+def _shuffle_and_cut(windows: Tensor, seed: int) -> list[Tensor]:
+    windows = windows[torch.randperm(len(windows), generator=as_generator(seed))]
+    first, second = cuts(len(windows))
+    return [windows[:first], windows[first:second], windows[second:]]
+
+
+def _parts(
+    parts: list[Tensor], mean: Float[np.ndarray, "column"] | None, deviation: Float[np.ndarray, "column"] | None
+) -> Parts:
+    for name, part in zip(("training", "validation", "test"), parts, strict=True):
+        if len(part) == 0:
+            raise NoWindowsError(f"the {name} part has no windows: too few rows, or gaps and missing values everywhere")
+    train, validation, test = parts
+    return Parts(train, validation, test, _float32(mean), _float32(deviation))
+
+
+def _float32(values: Float[np.ndarray, "column"] | None) -> Float[Tensor, "column"] | None:
+    return None if values is None else torch.from_numpy(values).float()

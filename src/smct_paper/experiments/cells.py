@@ -1,0 +1,71 @@
+"""One cell: load the data, train, score both tasks."""
+
+from math import isfinite
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from smct_paper.experiments.grid import FOLDS, Cell
+from smct_paper.experiments.profiles import Profile
+
+DATA_SEED = 0
+"""How data are drawn and shuffled is part of the data set: seeds repeat the training, not the split."""
+
+
+def run_cell(cell: Cell, profile: Profile, data_dir: Path | None) -> dict[str, Any]:
+    """Train and evaluate; returns what is written down of it.
+
+    Raises:
+        ArithmeticError: a score is not a finite number.
+    """
+    # Imported here, in a worker that has set its number of threads.
+    from smct_paper.datasets import load_windows
+    from smct_paper.evaluation import evaluate
+    from smct_paper.experiments.methods import build_method
+
+    fold = {"fold": cell.seed} if cell.split == FOLDS else {}
+    data = load_windows(cell.dataset, split=cell.split, seed=DATA_SEED, data_dir=data_dir, **fold)
+    method = build_method(cell, profile)
+
+    started = monotonic()
+    training = method.fit(data, seed=cell.seed)
+    trained = monotonic()
+    tasks = evaluate(method, data, n_windows=profile.n_windows, n_samples=profile.n_samples, seed=cell.seed)
+    finished = monotonic()
+
+    return plain(
+        {
+            "training": training,
+            "seconds": {"fit": round(trained - started, 3), "evaluate": round(finished - trained, 3)},
+            "tasks": {
+                task: {
+                    "metrics": _finite(task, scores.metrics),
+                    "per_step": scores.per_step,
+                    "pit": scores.pit,
+                    "coverage": scores.coverage,
+                    "n_windows": scores.n_windows,
+                }
+                for task, scores in tasks.items()
+            },
+        }
+    )
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it: lists for tuples, null for numbers that are not finite."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value
+
+
+def _finite(task: str, metrics: dict[str, float | None]) -> dict[str, float | None]:
+    """None is a score that the method does not have; a score that overflowed must not look the same."""
+    broken = {name: value for name, value in metrics.items() if value is not None and not isfinite(value)}
+    if broken:
+        listed = ", ".join(f"{name} is {value}" for name, value in broken.items())
+        raise ArithmeticError(f"{task} scores are not finite: {listed}")
+    return metrics

@@ -1,0 +1,39 @@
+"""From a cell to the method that is trained in it."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from smct_paper.experiments.grid import BAYES_OPTIMAL, SMC_TRANSFORMER, Cell
+from smct_paper.experiments.profiles import PAPER, WARMUP_STEPS, Profile
+
+if TYPE_CHECKING:
+    from smct_paper.baselines import Method
+
+
+def build_method(cell: Cell, profile: Profile) -> "Method":
+    """The method of a cell, untrained, with the profile's epochs and the data set's batch size."""
+    if cell.model == SMC_TRANSFORMER:
+        from smct_paper.experiments.smc_settings import smc_method
+
+        return smc_method(cell.config, cell.dataset, profile.name)
+
+    from smct_paper.baselines import BASELINES, BayesOptimal
+    from smct_paper.datasets import DATASETS
+
+    if cell.model == BAYES_OPTIMAL:
+        return BayesOptimal()
+    make = BASELINES[cell.model]
+    epochs = profile.baseline_epochs(cell.model, cell.dataset)
+    wanted = {
+        "epochs": epochs,
+        "batch_size": DATASETS[cell.dataset].batch_size,
+        # A shorter training has its share of the warm-up, and a higher peak by it.
+        "warmup_steps": max(1, WARMUP_STEPS * epochs // PAPER.epochs.others),
+    }
+    has = make().settings()  # methods that do not train have no epochs
+    return make(**{name: value for name, value in wanted.items() if name in has})
+
+
+def settings_of(cell: Cell, profile: Profile) -> dict[str, Any]:
+    """The settings with which a cell would run, as JSON gives them back."""
+    return json.loads(json.dumps(build_method(cell, profile).settings()))

@@ -1,0 +1,99 @@
+"""Tables before they become Markdown or HTML: numbers with their spread, and marks."""
+
+import math
+from dataclasses import dataclass
+
+from smct_paper.experiments.report.results import Average
+
+NOT_RUN = "\N{EM DASH}"
+KINDS = ("", "paper", "reference", "missing", "met", "missed", "open")
+MARKS = {"met": "✓", "missed": "✗", "open": "?"}
+"""Signs beside the colours, so that nobody needs to see these."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A line of a cell."""
+
+    text: str
+    spread: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one place of a table; `kind` is one of KINDS."""
+
+    parts: tuple[Part, ...] = ()
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A line of a table."""
+
+    heading: str
+    cells: tuple[Cell, ...]
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with its footnotes."""
+
+    title: str
+    columns: tuple[str, ...]
+    """Titles, that of the headings included."""
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...] = ()
+
+
+MISSING = Cell((Part(NOT_RUN),), "missing")
+EMPTY = Cell()
+
+
+def text_cell(text: str, kind: str = "") -> Cell:
+    """A cell of one line."""
+    return Cell((Part(text),), kind)
+
+
+def number(value: float, digits: int = 3, *, sign: bool = False) -> str:
+    """A number with fixed decimals; as a power of ten where decimals would pretend to matter."""
+    form = f"{'+' if sign else ''}.{digits}f" if abs(value) < 1000 else ".1e"
+    return format(value, form) if math.isfinite(value) else str(value)
+
+
+def average_part(average: Average, digits: int = 3, *, best: bool = False, sign: bool = False) -> Part:
+    """Mean and standard deviation."""
+    spread = "" if average.deviation is None else f"± {number(average.deviation, digits)}"
+    return Part(number(average.mean, digits, sign=sign), spread, best)
+
+
+def to_markdown(table: Table) -> str:
+    """A table of GitHub's Markdown, its title and notes around it."""
+    lines = [f"**{table.title}**", ""] if table.title else []
+    lines.append(_line(table.columns))
+    lines.append(_line(("---", *("---:" for _ in table.columns[1:]))))
+    lines += [_line((_escaped(row.heading), *map(_cell, row.cells))) for row in table.rows]
+    for note in table.notes:
+        lines += ["", note]
+    return "\n".join(lines)
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(cell: Cell) -> str:
+    text = "<br>".join(_part(part) for part in cell.parts)
+    return f"{text} {MARKS[cell.kind]}" if cell.kind in MARKS else text
+
+
+def _part(part: Part) -> str:
+    text = _escaped(part.text)
+    text = f"**{text}**" if part.best else text
+    return f"{text} {_escaped(part.spread)}" if part.spread else text
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,78 @@
+"""Verdicts on targets: met, missed, or open while results are missing."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from smct_paper.experiments.report.cells import MISSING, Cell, Table, TableRow, text_cell
+from smct_paper.experiments.report.names import dataset_title
+from smct_paper.experiments.report.results import Average
+
+MET, MISSED, OPEN = "met", "missed", "open"
+
+
+class Condition(NamedTuple):
+    """One comparison on one data set."""
+
+    text: str
+    holds: bool | None
+    """None: it cannot be told yet."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A target, and how it stands on each data set."""
+
+    target: str
+    subject: str
+    """What is judged: a configuration, or the baselines."""
+    conditions: Mapping[str, Condition | None]
+    """By data set; None where nothing was run."""
+    needed: int
+    """On how many data sets it must hold."""
+
+    @property
+    def verdict(self) -> str:
+        """`met` and `missed` are final: no missing result could change them."""
+        states = [None if condition is None else condition.holds for condition in self.conditions.values()]
+        if states.count(True) >= self.needed:
+            return MET
+        return MISSED if len(states) - states.count(False) < self.needed else OPEN
+
+
+def compare(
+    average: Average | None,
+    holds: Callable[[float], bool],
+    text: Callable[[float], str],
+    least: tuple[int, str],
+    undecided: str = "",
+) -> Condition | None:
+    """A condition on a mean; with fewer than `least` repetitions (or something undecided) it can only be missed."""
+    if average is None:
+        return None
+    needed, what = least
+    few = f"{average.repetitions} of {needed} {what}" if average.repetitions < needed else ""
+    remark = ", ".join(filter(None, (few, undecided)))
+    passed = holds(average.mean)
+    shown = f"{text(average.mean)} ({remark})" if remark else text(average.mean)
+    return Condition(shown, None if passed and remark else passed)
+
+
+def check_table(title: str, checks: list[Check], datasets: tuple[str, ...]) -> Table:
+    """A row for each check, with the numbers it rests on."""
+    rows = []
+    for check in checks:
+        cells = [text_cell(check.subject), text_cell(check.verdict, check.verdict)]
+        cells += [_cell(check, dataset) for dataset in datasets]
+        rows.append(TableRow(check.target, tuple(cells)))
+    columns = ("target", "judged on", "verdict", *map(dataset_title, datasets))
+    return Table(title, columns, tuple(rows))
+
+
+def _cell(check: Check, dataset: str) -> Cell:
+    if dataset not in check.conditions:
+        return Cell()
+    condition = check.conditions[dataset]
+    if condition is None:
+        return MISSING
+    return text_cell(condition.text, {True: MET, False: MISSED, None: OPEN}[condition.holds])

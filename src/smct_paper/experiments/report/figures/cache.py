@@ -1,0 +1,33 @@
+"""What figures need a trained model for is kept as JSON, so that they can be drawn again without training."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from smct_paper.experiments.store import write_whole
+
+
+def cached(path: Path, settings: Any, make: Callable[[], dict[str, Any]] | None) -> dict[str, Any] | None:
+    """The content of a file, made first if it is not there or was made with other settings; None if it may not be made.
+
+    Args:
+        path: the file.
+        settings: all that the content depends on, as JSON can hold it.
+        make: makes the content; None: it may not be made.
+    """
+    settings = json.loads(json.dumps(settings))
+    if path.exists():
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.get("settings") == settings:
+            return content
+    if make is None:
+        return None
+    content = {"settings": settings, **make()}
+    write_whole(path, json.dumps(content) + "\n")
+    return content
+
+
+def rounded(values: Any, digits: int = 4) -> list[float]:
+    """A tensor's numbers, short enough to keep."""
+    return [round(float(value), digits) for value in values]

@@ -1,0 +1,121 @@
+"""How many different particles stand for a past step (the paper's degeneracy figure), and what smoothers change."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from smct_paper.experiments.report.figures.cache import rounded
+from smct_paper.experiments.report.figures.style import FAINT, INK, SMC, new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.console import Console
+
+    from smc_transformer.model import SMCTransformer
+
+N_PARTICLES, N_SEQUENCES, EPOCHS = 60, 48, 5
+SMOOTHERS = (("genealogy", 1), ("fixed_lag", 5), ("backward", 2))
+TITLES = {"genealogy": "genealogy (the paper)", "fixed_lag": "fixed lag", "backward": "backward"}
+
+
+def settings_of_counts() -> dict[str, Any]:
+    """With what the model of the figure is trained and smoothed."""
+    from smc_transformer.config import SMCTransformerConfig
+
+    numbers = {"particles": N_PARTICLES, "sequences": N_SEQUENCES, "epochs": EPOCHS, "smoothers": SMOOTHERS}
+    return {**numbers, "model": SMCTransformerConfig().to_dict()}
+
+
+def train_and_count(console: "Console") -> dict[str, Any]:
+    """Train a model of the default settings briefly on covid, each county scaled by itself; smooth test counties."""
+    from smc_transformer.config import SMCTransformerConfig
+    from smc_transformer.learning import Trainer
+    from smc_transformer.model import SMCTransformer
+    from smct_paper.datasets import load_windows
+
+    data = load_windows("covid", split="paper")
+    console.print("figure of unique particles: training on covid")
+    model = SMCTransformer(SMCTransformerConfig(), generator=0)
+    Trainer(model, epochs=EPOCHS, seed=0, progress=False).fit(data.train, data.validation)
+    test = data.test[:N_SEQUENCES]
+    curves = [
+        {"smoother": smoother, "lag": lag, **_summary(unique_counts(model, test, smoother, lag, N_PARTICLES))}
+        for smoother, lag in SMOOTHERS
+    ]
+    return {"dataset": "covid", "particles": N_PARTICLES, "sequences": len(test), "epochs": EPOCHS, "curves": curves}
+
+
+def unique_counts(
+    model: "SMCTransformer",
+    x: Float[Tensor, "batch time_plus_1 n_inputs"],
+    smoother: str,
+    lag: int,
+    n_particles: int,
+) -> Int[Tensor, "batch time"]:
+    """Different particles at each step on the lines of a smoother."""
+    from smc_transformer.config import SMCTransformerConfig
+    from smc_transformer.learning.step import smooth
+    from smc_transformer.model import SMCTransformer
+    from smc_transformer.smc import unique_ancestors
+    from smc_transformer.support.randomness import as_generator
+
+    config = SMCTransformerConfig.from_dict({**model.config.to_dict(), "smoother": smoother, "smoothing_lag": lag})
+    other = SMCTransformer(config).to(model.dtype).eval()
+    other.load_state_dict(model.state_dict())
+    generator, counts = as_generator(0), []
+    for part in x.split(8):  # backward simulation needs (lines x particles x steps) numbers for each sequence
+        result = other.filter(part, n_particles, generator=generator)
+        counts.append(unique_ancestors(smooth(other, part, result, None, generator).lines))
+    return torch.cat(counts)
+
+
+def _summary(counts: Int[Tensor, "batch time"]) -> dict[str, list[float]]:
+    lower, upper = counts.double().quantile(torch.tensor([0.025, 0.975]).double(), dim=0)
+    return {
+        "mean": rounded(counts.double().mean(dim=0), 2),
+        "lower": rounded(lower, 2),
+        "upper": rounded(upper, 2),
+    }
+
+
+def unique_figure(content: dict[str, Any]) -> "Figure":
+    """A panel for each smoother, as their bands overlap; the genealogy's mean is repeated to compare with."""
+    curves = content["curves"]
+    figure = new_figure(3.5 * len(curves), 3.1)
+    panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)[0]
+    for axes, curve in zip(panels, curves, strict=True):
+        _draw(axes, curve, curves[0] if curve is not curves[0] else None, content["particles"])
+    panels[0].set_ylabel(f"unique particles of {content['particles']}", fontsize=9)
+    _explain(figure)
+    return figure
+
+
+def _draw(axes: "Axes", curve: dict[str, Any], reference: dict[str, Any] | None, n_particles: int) -> None:
+    tidy(axes)
+    ages = range(-len(curve["mean"]), 0)
+    axes.fill_between(ages, curve["lower"], curve["upper"], color=SMC, alpha=0.18, linewidth=0)
+    axes.plot(ages, curve["mean"], color=SMC, linewidth=1.8)
+    if reference is not None:
+        axes.plot(ages, reference["mean"], color=INK, linewidth=1.1, linestyle="--")
+    axes.axhline(n_particles, color=FAINT, linewidth=0.8, linestyle=":")
+    lag = "" if curve["smoother"] == "genealogy" else f", lag {curve['lag']}"
+    axes.set_title(f"{TITLES[curve['smoother']]}{lag}", fontsize=10, loc="left")
+    axes.set_xlabel("past time step (-1: the last)", fontsize=8)
+    axes.set_xlim(ages[0], ages[-1])
+    axes.set_ylim(0, 1.03 * n_particles)
+
+
+def _explain(figure: "Figure") -> None:
+    """What the marks are, once for all panels."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    marks = [
+        Line2D([], [], color=SMC, linewidth=1.8, label="mean"),
+        Patch(color=SMC, alpha=0.18, linewidth=0, label="95 % of the counties"),
+        Line2D([], [], color=INK, linewidth=1.1, linestyle="--", label="mean of the genealogy, to compare"),
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), frameon=False, fontsize=8)

@@ -1,0 +1,105 @@
+"""Methods and data sets as the report calls and orders them."""
+
+from collections.abc import Iterable
+
+from smct_paper.experiments.report.results import MethodKey
+
+DATASET_TITLES = {
+    "model1": "Model I",
+    "model2": "Model II",
+    "model3": "Model III",
+    "covid": "covid",
+    "air_quality": "air quality",
+    "weather": "weather",
+    "energy": "energy",
+    "stock": "stock",
+}
+SYNTHETIC_DATASETS = ("model1", "model2", "model3")
+RATES = ("0.1", "0.2", "0.5")
+PAPER, BEST = MethodKey("smc_transformer", "paper"), MethodKey("smc_transformer", "best")
+
+PAPER_BASELINES = tuple(
+    MethodKey(model, "paper")
+    for model in (
+        "lstm",
+        *(f"lstm_dropout_{rate}" for rate in RATES),
+        "transformer",
+        *(f"transformer_dropout_{rate}" for rate in RATES),
+        "bayesian_lstm_3",
+        "bayesian_lstm_10",
+    )
+)
+CLASSICAL_BASELINES = (MethodKey("persistence", "default"), MethodKey("autoregression", "default"))
+BASELINES = (*PAPER_BASELINES, *CLASSICAL_BASELINES)
+
+REAL_METHODS = (BEST, PAPER, *BASELINES)
+ON_REQUEST = (MethodKey("bayesian_lstm_3", "paper"),)
+"""Not part of the grid on real data, so that it does not count as missing there."""
+SYNTHETIC_METHODS = (
+    *(MethodKey("smc_transformer", f"{config}-{size}") for config in ("best", "paper") for size in (10, 30)),
+    *BASELINES,
+)
+
+_MODEL_TITLES = {
+    "smc_transformer": "SMC Transformer",
+    "lstm": "LSTM",
+    "transformer": "Transformer",
+    "bayesian_lstm": "Bayesian LSTM",
+    "persistence": "persistence",
+    "autoregression": "autoregression",
+    "bayes_optimal": "Bayes-optimal",
+}
+
+
+def model_title(model: str) -> str:
+    """A model's name in tables; the paper's `bayesian_lstm` and `smc_transformer_10` too."""
+    if "_dropout_" in model:
+        network, rate = model.split("_dropout_")
+        return f"{_MODEL_TITLES[network]}, dropout {rate}"
+    for name in ("bayesian_lstm", "smc_transformer"):
+        if model.startswith(f"{name}_"):
+            return f"{_MODEL_TITLES[name]}, M = {model.removeprefix(f'{name}_')}"
+    return _MODEL_TITLES.get(model, model.replace("_", " "))
+
+
+def method_title(method: MethodKey) -> str:
+    """A method's name in tables: the configuration is said where there are several."""
+    if method.model != "smc_transformer":
+        return model_title(method.model)
+    config, _, rest = method.config.partition("-")
+    if not rest:
+        return f"SMC Transformer ({config})"
+    return f"SMC Transformer ({config}, {f'M = {rest}' if rest.isdigit() else f'without {ingredient_title(rest)}'})"
+
+
+def ingredient_title(ingredient: str) -> str:
+    """What an ablation leaves out, in words: `without_latent_noise` is "latent noise"."""
+    return ingredient.replace("-", " ").replace("_", " ").removeprefix("without ")
+
+
+def is_ablation(method: MethodKey) -> bool:
+    """Whether this is `best` with something left out (best-10 is not: the number is M)."""
+    ingredient = method.config.removeprefix("best-")
+    return method.model == "smc_transformer" and ingredient != method.config and not ingredient.isdigit()
+
+
+def real_methods(found: Iterable[MethodKey]) -> list[MethodKey]:
+    """Rows of a table on real data: the grid's methods, run or not, then what else has results."""
+    found = set(found)
+    return _with_others([key for key in REAL_METHODS if key in found or key not in ON_REQUEST], found)
+
+
+def synthetic_methods(found: Iterable[MethodKey]) -> list[MethodKey]:
+    """Rows of a table on synthetic data, in the same way."""
+    return _with_others(list(SYNTHETIC_METHODS), set(found))
+
+
+def _with_others(known: list[MethodKey], found: set[MethodKey]) -> list[MethodKey]:
+    """Ablations and the true law have places of their own."""
+    others = sorted(found - set(known))
+    return known + [key for key in others if not is_ablation(key) and key.model != "bayes_optimal"]
+
+
+def dataset_title(dataset: str) -> str:
+    """A data set's name in tables."""
+    return DATASET_TITLES.get(dataset, dataset)

@@ -1,0 +1,209 @@
+"""The report's page, as Markdown and as one HTML file that needs nothing else."""
+
+import base64
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smct_paper.experiments.paper_numbers import REAL_DATASETS
+from smct_paper.experiments.profiles import PROFILES
+from smct_paper.experiments.report.cells import MARKS, Table, TableRow, text_cell, to_markdown
+from smct_paper.experiments.report.checks import MET, Check, check_table
+from smct_paper.experiments.report.figures import Picture, write_figures
+from smct_paper.experiments.report.names import SYNTHETIC_DATASETS
+from smct_paper.experiments.report.outdated import cells_of_other_settings
+from smct_paper.experiments.report.results import Results, read_results
+from smct_paper.experiments.report.tables import (
+    ablation_table,
+    crps_table,
+    grid_table,
+    interval_table,
+    latents_table,
+    score_table,
+    synthetic_table,
+    time_table,
+)
+from smct_paper.experiments.report.targets import chronological_checks, paper_checks, synthetic_checks
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+TEMPLATES = Path(__file__).parent / "templates"
+TASKS = ("unistep", "multistep")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page."""
+
+    title: str
+    text: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+
+    @property
+    def anchor(self) -> str:
+        """The name that links to this section have."""
+        return re.sub(r"\W+", "-", self.title.lower()).strip("-")
+
+
+def write_report(results_dir: Path, out: Path, console: "Console", *, train: bool = True) -> list[Path]:
+    """Write report.md, report.html, the pictures, and beside them the results.json that they show.
+
+    Args:
+        results_dir: folder with results.json; what the figures that train found is kept there.
+        out: folder to write to.
+        console: where it is said what is being done.
+        train: whether to train the models of two figures, if they are not kept already (a few minutes).
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        FileNotFoundError: if there are no results.
+    """
+    results = read_results(Path(results_dir))
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    pictures = write_figures(results, Path(results_dir), out, console, train=train)
+    sections = report_sections(results, pictures)
+    written = [picture.path for picture in pictures if picture.path is not None]
+    for name in ("report.md", "report.html"):
+        path = out / name
+        path.write_text(_rendered(f"{name}.j2", sections), encoding="utf-8")
+        written.append(path)
+    if out.resolve() != Path(results_dir).resolve():
+        written.append(Path(shutil.copy(Path(results_dir) / "results.json", out)))
+    for path in written:
+        console.print(f"written: {path}", highlight=False, soft_wrap=True)
+    return written
+
+
+def report_sections(results: Results, pictures: Sequence[Picture] = ()) -> list[Section]:
+    """All that the page says, from top to bottom."""
+    sections = [_grid_section(results), _target_section(results)]
+    if results.methods(split="folds"):
+        sections.append(_synthetic_section(results))
+    if results.methods(split="paper"):
+        sections.append(_paper_section(results))
+    if results.methods(split="chronological"):
+        sections.append(_chronological_section(results))
+    parts = (ablation_table(results), latents_table(results))
+    if any(parts):
+        sections.append(Section("Ingredients", tables=tuple(table for table in parts if table is not None)))
+    if pictures:
+        sections.append(Section("Figures", pictures=tuple(pictures)))
+    times = (time_table(results, split) for split in ("folds", "chronological", "paper"))
+    sections.append(Section("Training times", tables=tuple(table for table in times if table is not None)))
+    if results.failures:
+        sections.append(_failure_section(results))
+    others = cells_of_other_settings(results)
+    if others:
+        sections.append(_other_settings_section(others))
+    return sections
+
+
+def _grid_section(results: Results) -> Section:
+    profiles = sorted({row.profile for row in results.rows})
+    text = [PROFILES[name].describe() if name in PROFILES else f"profile {name}" for name in profiles]
+    text.append(
+        "All scores are on scaled values, averaged over test windows, steps and targets; ± is the standard deviation "
+        "over seeds or folds, where there are several. Intervals are central 95 % ones."
+    )
+    versions = sorted({", ".join(f"{name} {value}" for name, value in row.versions.items()) for row in results.rows})
+    text += [f"made with {made}." for made in versions if made]
+    return Section("What was run", tuple(part[0].upper() + part[1:] for part in text), (grid_table(results),))
+
+
+def _target_section(results: Results) -> Section:
+    groups: list[tuple[str, list[Check], tuple[str, ...]]] = [
+        ("Synthetic series", synthetic_checks(results), SYNTHETIC_DATASETS),
+        ("Real data, split `paper`", paper_checks(results), REAL_DATASETS),
+        ("Real data, split `chronological`", chronological_checks(results), REAL_DATASETS),
+    ]
+    every = [check for _, checks, _ in groups for check in checks]
+    text = [
+        "Each target is judged from the results, with its bound in brackets, for both configurations of the SMC "
+        "Transformer. A target is open while cells that could decide it are missing (or seeds: it needs 3, on "
+        "synthetic data 5 folds).",
+        *(_count(every, config) for config in ("best", "paper")),
+    ]
+    return Section("Targets", tuple(text), tuple(check_table(*group) for group in groups))
+
+
+def _count(checks: list[Check], config: str) -> str:
+    verdicts = [check.verdict for check in checks if check.subject.split(",")[0] == config]
+    counted = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in MARKS if verdict in verdicts)
+    return f"Configuration `{config}`: {counted or f'none {MET}'} of {len(verdicts)}."
+
+
+def _synthetic_section(results: Results) -> Section:
+    found = {row.dataset for row in results.select(split="folds")}
+    tables = tuple(synthetic_table(results, name) for name in SYNTHETIC_DATASETS if name in found)
+    return Section("Synthetic series", tables=tables)
+
+
+def _paper_section(results: Results) -> Section:
+    text = (
+        "Overlapping windows are shuffled before they are split, as the paper does, so that test values leak into "
+        "training. These tables are for comparison with the paper only.",
+    )
+    return Section("Real data, as in the paper", text, tuple(interval_table(results, task) for task in TASKS))
+
+
+def _chronological_section(results: Results) -> Section:
+    found = {row.dataset for row in results.select(split="chronological")}
+    tables = [crps_table(results, task) for task in reversed(TASKS)]
+    tables += [score_table(results, task, name) for task in TASKS for name in REAL_DATASETS if name in found]
+    text = (
+        "Windows are cut in time (covid: by county), so that no test value is seen in training: the numbers to trust. "
+        "The two tables of CRPS first, then all scores of each data set.",
+    )
+    return Section("Real data, cut in time", text, tuple(tables))
+
+
+def _failure_section(results: Results) -> Section:
+    rows = tuple(TableRow(failure.cell, (text_cell(failure.reason),)) for failure in results.failures)
+    text = ("These cells failed, and the next run tries them again.",)
+    return Section("Failed cells", text, (Table("", ("cell", "error"), rows),))
+
+
+def _other_settings_section(others: Sequence[str]) -> Section:
+    text = (
+        "These were run with settings that this version does not have any more, in part or as a whole: what the page "
+        "says of a profile is not true of them. The next run does them again.",
+    )
+    rows = tuple(TableRow(cell, ()) for cell in others)
+    return Section("Cells of other settings", text, (Table("", ("cell",), rows),))
+
+
+def _rendered(template: str, sections: list[Section]) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=template.endswith(".html.j2"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"markdown": to_markdown, "code": _with_code, "data_uri": _data_uri}
+    return environment.get_template(template).render(sections=sections, marks=MARKS)
+
+
+def _with_code(text: str) -> Any:
+    """Words between backticks as code, the rest escaped."""
+    from markupsafe import Markup, escape
+
+    pieces = [escape(piece) for piece in text.split("`")]
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if index % 2 else piece for index, piece in enumerate(pieces)
+    )
+
+
+def _data_uri(path: Path) -> str:
+    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"

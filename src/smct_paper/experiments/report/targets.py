@@ -1,0 +1,188 @@
+"""What the results must show, judged from the rows.
+
+The targets are stated for the SMC Transformer; each is judged for both of its configurations. Figures in this file
+are the targets' own bounds, never results.
+"""
+
+from smct_paper.experiments import paper_numbers
+from smct_paper.experiments.paper_numbers import REAL_DATASETS, best_paper_mse
+from smct_paper.experiments.report.checks import Check, Condition, compare
+from smct_paper.experiments.report.names import (
+    BASELINES,
+    BEST,
+    PAPER,
+    SYNTHETIC_DATASETS,
+    method_title,
+)
+from smct_paper.experiments.report.optimum import optimum
+from smct_paper.experiments.report.results import Average, MethodKey, Results
+from smct_paper.experiments.report.tables.synthetic import nll_excess, optimal_method
+
+NLL_BOUNDS = {"model1": 0.005, "model2": 0.008, "model3": 0.03}
+"""Nats above the Bayes-optimal NLL."""
+DIST_MSE_SHARE = 0.02
+UNDERESTIMATE_SHARE = 0.5
+"""A baseline underestimates if its dist-mse is below this share of the truth; in the paper all are below 0.17."""
+PICP_LEVEL = 0.95
+NARROW_SHARE = 0.6
+PICP_RANGE = (0.92, 0.98)
+TODAY = {"air_quality": 0.335, "weather": 0.163}
+"""Multistep CRPS of the best tools of today on this protocol (NHITS, the better of two seeds)."""
+FOLDS, SEEDS, ONE = (5, "folds"), (3, "seeds"), (1, "seed")
+
+
+def synthetic_checks(results: Results) -> list[Check]:
+    """The targets on the synthetic series."""
+    checks = []
+    for config in ("best", "paper"):
+        for size in (10, 30):
+            method = MethodKey("smc_transformer", f"{config}-{size}")
+            subject = f"{config}, M = {size}"
+            nll = {name: _nll_condition(results, name, method) for name in SYNTHETIC_DATASETS}
+            checks.append(Check("NLL within 0.005, 0.008 and 0.03 nats of the optimum", subject, nll, len(nll)))
+            dist = {name: _dist_mse_condition(results, name, method) for name in SYNTHETIC_DATASETS}
+            checks.append(Check("dist-mse within 2 % of the truth", subject, dist, len(dist)))
+    low = {name: _underestimate_condition(results, name) for name in paper_numbers.SYNTHETIC_DATASETS}
+    checks.append(
+        Check("dist-mse of dropout and Bayesian baselines below half of the truth", "baselines", low, len(low))
+    )
+    return checks
+
+
+def _nll_condition(results: Results, dataset: str, method: MethodKey) -> Condition | None:
+    optimal, bound = optimal_method(results, dataset), NLL_BOUNDS[dataset]
+    excess = nll_excess(results, dataset, method, optimal)
+    # Not paired, the excess has a standard error as large as the bound: neither verdict would mean anything.
+    if excess is not None and optimal is None:
+        return Condition(f"{excess.mean:+.4f}, but the true law was not scored", None)
+    return compare(excess, lambda mean: mean <= bound, lambda mean: f"{mean:+.4f} [≤ {bound:g}]", FOLDS)
+
+
+def _truth(results: Results, dataset: str) -> float:
+    """The dist-mse of the true law: on the same folds if it was scored, else its expectation."""
+    optimal = optimal_method(results, dataset)
+    scored = results.average("dist_mse", dataset=dataset, task="unistep", method=optimal) if optimal else None
+    return optimum(dataset).dist_mse if scored is None else scored.mean
+
+
+def _dist_mse_condition(results: Results, dataset: str, method: MethodKey) -> Condition | None:
+    truth = _truth(results, dataset)
+    return compare(
+        results.average("dist_mse", dataset=dataset, task="unistep", method=method),
+        lambda mean: abs(mean / truth - 1) <= DIST_MSE_SHARE,
+        lambda mean: f"{mean:.4f}: {100 * (mean / truth - 1):+.1f} % [of {truth:.4f}]",
+        FOLDS,
+    )
+
+
+def _underestimate_condition(results: Results, dataset: str) -> Condition | None:
+    bound = UNDERESTIMATE_SHARE * _truth(results, dataset)
+    stochastic = [key for key in BASELINES if "dropout" in key.model or "bayesian" in key.model]
+    averages = {key: results.average("dist_mse", dataset=dataset, task="unistep", method=key) for key in stochastic}
+    present = {key: average for key, average in averages.items() if average is not None}
+    if not present:
+        return None
+    largest = max(present, key=lambda key: present[key].mean)
+    absent = len(stochastic) - len(present)
+    return compare(
+        present[largest],
+        lambda mean: mean < bound,
+        lambda mean: f"at most {mean:.3f}, {method_title(largest)} [< {bound:.3f}]",
+        FOLDS,
+        f"{absent} baselines not run" if absent else "",
+    )
+
+
+def paper_checks(results: Results) -> list[Check]:
+    """The targets on real data, split `paper`: against the paper's own numbers."""
+    checks = []
+    for method in (BEST, PAPER):
+        for task in ("unistep", "multistep"):
+            picp = {name: _picp_condition(results, task, name, method) for name in REAL_DATASETS}
+            checks.append(Check(f"{task} PICP at least 0.95, or the paper's", method.config, picp, 5))
+            width = {name: _width_condition(results, task, name, method, 1.0) for name in REAL_DATASETS}
+            checks.append(Check(f"{task} MPIW below the paper's, on all", method.config, width, 5))
+            narrow = {name: _width_condition(results, task, name, method, NARROW_SHARE) for name in REAL_DATASETS}
+            checks.append(Check(f"{task} MPIW at most 60 % of the paper's, on three", method.config, narrow, 3))
+        mse = {name: _mse_condition(results, name, method) for name in REAL_DATASETS}
+        checks.append(Check("unistep mse no worse than the paper's best model, on four", method.config, mse, 4))
+    return checks
+
+
+def _picp_condition(results: Results, task: str, dataset: str, method: MethodKey) -> Condition | None:
+    theirs = paper_numbers.REAL[task]["smc_transformer", dataset].picp
+    bound = PICP_LEVEL if theirs is None else min(PICP_LEVEL, theirs)
+    found = results.average("picp", split="paper", task=task, dataset=dataset, method=method)
+    return compare(found, lambda mean: mean >= bound, lambda mean: f"{mean:.3f} [≥ {bound:g}]", ONE)
+
+
+def _width_condition(results: Results, task: str, dataset: str, method: MethodKey, share: float) -> Condition | None:
+    theirs = paper_numbers.REAL[task]["smc_transformer", dataset].mpiw
+    found = results.average("mpiw", split="paper", task=task, dataset=dataset, method=method)
+    if theirs is None:
+        return None
+    bound = share * theirs
+    return compare(
+        found,
+        lambda mean: mean < bound if share == 1.0 else mean <= bound,
+        lambda mean: f"{mean:.3f} [{'<' if share == 1.0 else '≤'} {bound:.3f}]",
+        ONE,
+    )
+
+
+def _mse_condition(results: Results, dataset: str, method: MethodKey) -> Condition | None:
+    bound = best_paper_mse(dataset)
+    found = results.average("mse", split="paper", task="unistep", dataset=dataset, method=method)
+    return compare(found, lambda mean: mean <= bound, lambda mean: f"{mean:.3f} [≤ {bound:.3f}]", ONE)
+
+
+def chronological_checks(results: Results) -> list[Check]:
+    """The targets on real data, split `chronological`: multistep, against every baseline and the tools of today."""
+    checks = []
+    low, high = PICP_RANGE
+    for method in (BEST, PAPER):
+        picp = {
+            name: compare(
+                _multistep(results, "picp", name, method),
+                lambda mean: low <= mean <= high,
+                lambda mean: f"{mean:.3f} [{low} to {high}]",
+                SEEDS,
+            )
+            for name in REAL_DATASETS
+        }
+        checks.append(Check("multistep PICP between 0.92 and 0.98", method.config, picp, 5))
+        for metric, title in (("crps", "CRPS"), ("winkler", "Winkler score")):
+            better = {name: _baseline_condition(results, metric, name, method) for name in REAL_DATASETS}
+            checks.append(Check(f"multistep {title} below every baseline's", method.config, better, 5))
+        today = {name: _today_condition(results, name, method) for name in TODAY}
+        checks.append(Check("multistep CRPS below the best tools of today", method.config, today, len(TODAY)))
+    return checks
+
+
+def _multistep(results: Results, metric: str, dataset: str, method: MethodKey) -> Average | None:
+    return results.average(metric, split="chronological", task="multistep", dataset=dataset, method=method)
+
+
+def _baseline_condition(results: Results, metric: str, dataset: str, method: MethodKey) -> Condition | None:
+    averages = {key: _multistep(results, metric, dataset, key) for key in BASELINES}
+    found = {key: average.mean for key, average in averages.items() if average is not None}
+    if not found:
+        return None
+    best = min(found, key=lambda key: found[key])
+    ran = {key.model for key in results.methods(split="chronological", task="multistep", dataset=dataset)}
+    # The paper's tables have one Bayesian LSTM: either of ours stands for it.
+    stand_ins = {"bayesian_lstm_3", "bayesian_lstm_10"}
+    absent = [key for key in BASELINES if key.model not in ran and not (key.model in stand_ins and ran & stand_ins)]
+    return compare(
+        _multistep(results, metric, dataset, method),
+        lambda mean: mean < found[best],
+        lambda mean: f"{mean:.3f} [< {found[best]:.3f}, {method_title(best)}]",
+        SEEDS,
+        f"{len(absent)} baselines not run" if absent else "",
+    )
+
+
+def _today_condition(results: Results, dataset: str, method: MethodKey) -> Condition | None:
+    bound = TODAY[dataset]
+    found = _multistep(results, "crps", dataset, method)
+    return compare(found, lambda mean: mean < bound, lambda mean: f"{mean:.3f} [< {bound:.3f}]", SEEDS)

@@ -1,0 +1,127 @@
+"""Results on disk: one file for each cell, written when the cell is finished, and results.json made from them.
+
+    <folder>/cells/<dataset>-<split>-<model>-<config>-<seed>.json
+    <folder>/results.json
+
+A file is either the old one or the new one, never half of either, so a run can be killed at any time.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from smct_paper.experiments.grid import Cell
+
+State = Literal["done", "failed", "changed", "open"]
+
+OF_THE_CELL = ("profile", "settings", "evaluation", "training", "seconds", "versions")
+"""Keys that both tasks of a cell share."""
+
+
+class Store:
+    """The results in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cells = folder / "cells"
+        self.results = folder / "results.json"
+
+    def path(self, cell: Cell) -> Path:
+        """The file of a cell."""
+        return self.cells / f"{cell.name}.json"
+
+    def read(self, cell: Cell) -> dict[str, Any] | None:
+        """What is written down of a cell; None if nothing is, or nothing that can be read."""
+        return _read(self.path(cell))
+
+    def write(self, cell: Cell, record: dict[str, Any]) -> None:
+        """Write down a cell, finished or failed (with the key "error").
+
+        A failure does not replace a result that is there already: the error is noted beside it.
+        """
+        before = self.read(cell)
+        if "error" in record and before is not None and "tasks" in before:
+            record = before | {"error": record["error"]}
+        write_whole(self.path(cell), _dumped(cell.identity() | record, indent=1) + "\n")
+
+    @property
+    def has_lost_its_cells(self) -> bool:
+        """Whether there are results (committed ones, say) without the files that they were made from."""
+        return not self.cells.exists() and self.results.exists() and bool(json.loads(self.results.read_text()))
+
+    def remove(self, cells: Iterable[Cell]) -> None:
+        """Forget cells, so that they run again."""
+        for cell in cells:
+            self.path(cell).unlink(missing_ok=True)
+
+    def state(self, cell: Cell, wanted: dict[str, Any]) -> State:
+        """How far a cell is.
+
+        Args:
+            cell: the cell.
+            wanted: what it would be run with (profile, settings, evaluation).
+
+        Returns:
+            "done"; "failed"; "changed" if it is finished but was run with something else; or "open".
+        """
+        record = self.read(cell)
+        if record is None:
+            return "open"
+        if "error" in record:
+            return "failed"
+        return "done" if all(record.get(key) == value for key, value in wanted.items()) else "changed"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each task of each finished cell in the folder."""
+        records = [_read(path) for path in sorted(self.cells.glob("*.json"))]
+        return [row for record in records if record and "tasks" in record for row in _rows(record)]
+
+    def assemble(self) -> list[dict[str, Any]]:
+        """Write results.json from the finished cells, and return its rows."""
+        rows = rounded(self.rows())
+        # A row on a line: short enough to commit, and a difference shows which cells changed.
+        write_whole(self.results, "[\n" + ",\n".join(_dumped(row) for row in rows) + "\n]\n")
+        return rows
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in one go: under another name first, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with draft.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut may keep the new name and lose the content
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def rounded(value: Any) -> Any:
+    """Numbers with six digits: more would only be noise, and results.json twice as long."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _dumped(content: Any, indent: int | None = None) -> str:
+    return json.dumps(content, indent=indent, allow_nan=False)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        record = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
+    identity = {key: record[key] for key in ("dataset", "split", "model", "config", "seed", "fold") if key in record}
+    shared = {key: record[key] for key in OF_THE_CELL if key in record}
+    return [identity | {"task": task} | scores | shared for task, scores in record["tasks"].items()]

@@ -1,0 +1,341 @@
+"""`smct stream`: every line answered, wrong ones too, and nothing lost to a kill -9 at any moment."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from helpers.command_tables import QUICK, fails, json_lines, run, run_json, waves, write
+
+from smc_transformer.forecaster import Forecaster
+from smc_transformer.forecaster.live import Journal, JournalError, Service, recover
+from smc_transformer.forecaster.live.lock import only_writer
+from smc_transformer.forecaster.live.rows import RowError, _timestamp
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """The 12 next observations of each series, in a file, in the order of time."""
+    table = waves(92, 72)
+    known = table["unique_id"].map({"a": 80, "b": 60})
+    new = table[table.groupby("unique_id").cumcount() >= known]
+    (tmp_path / "lines.jsonl").write_text(json_lines(new))
+    return tmp_path / "lines.jsonl"
+
+
+def stream(capsys, model, *options):
+    code, out, err = run(capsys, "stream", model, "--paths", 20, *options)
+    assert code == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_answers_are_those_of_update_and_forecast(capsys, model, lines):
+    forecaster = Forecaster.load(model)
+    found = stream(capsys, model, "--input", lines, "--horizon", 3, "--level", 90)
+    assert [answer["line"] for answer in found] == list(range(1, 25))
+    table = waves(92, 72)
+    for number, answer in enumerate(found[:6]):
+        row = table[(table["unique_id"] == answer["unique_id"]) & (table["ds"] == answer["ds"])]
+        assert len(row) == 1
+        surprise = forecaster.update(row, level=90)
+        assert answer["surprise"][0]["pit"] == pytest.approx(surprise["pit"][0])
+        assert answer["surprise"][0]["log_density"] == pytest.approx(surprise["log_density"][0])
+        assert set(answer["surprise"][0]) == {"target", "value", "log_density", "pit", "outside-90"}
+        assert len(answer["forecast"]) == 3
+        assert set(answer["forecast"][0]) == {"ds", "y", "y-lo-90", "y-hi-90"}
+        if number == 0:
+            alone = forecaster.fitted.standings[answer["unique_id"]]
+            assert answer["forecast"][0]["ds"] > alone.last_time.isoformat()
+    # The model's folder now stands after the last line.
+    assert Forecaster.load(model).predict()["ds"][0].isoformat() == "2024-01-04T20:00:00"
+
+
+def test_wrong_lines_are_answered_and_the_stream_goes_on(capsys, model, monkeypatch):
+    wrong = [
+        (b"{broken", "not a line of JSON"),
+        (b"\xff\xfe", "not a line of JSON"),
+        (b"[1, 2]", "expected an object"),
+        (b'{"ds": "2024-01-04T08:00", "y": 1}', "no 'unique_id'"),
+        (b'{"unique_id": "z", "ds": "2024-01-04T08:00", "y": 1}', "unknown series 'z'"),
+        (b'{"unique_id": 1.5, "ds": "2024-01-04T08:00", "y": 1}', "text or a whole number"),
+        (b'{"unique_id": "a", "y": 1}', "no time 'ds'"),
+        (b'{"unique_id": "a", "ds": "soon", "y": 1}', '"soon"'),
+        (b'{"unique_id": "a", "ds": 5, "y": 1}', "ISO 8601"),
+        (b'{"unique_id": "a", "ds": "2024-01-04T08:00Z", "y": 1}', "time zone"),
+        (b'{"unique_id": "a", "ds": "2024-01-04T07:00", "y": 1}', "not after the last"),
+        (b'{"unique_id": "a", "ds": "2024-01-04T08:30", "y": 1}', "not on the grid"),
+        (b'{"unique_id": "a", "ds": "2124-01-04T08:00", "y": 1}', "more than 1000 steps"),
+        (b'{"unique_id": "a", "ds": "9999-12-31T00:00", "y": 1}', "more than 1000 steps"),
+        (b'{"unique_id": "a", "ds": "2024-01-04T08:00", "y": ' + 5000 * b"1" + b"}", "not a line of JSON"),
+        (b'{"unique_id": "' + 5000 * b"7" + b'", "ds": "2024-01-04T08:00", "y": 1}', "unknown series '777"),
+        (b'{"unique_id": "a", "ds": "2024-01-04T08:00"}', "no 'y'"),
+        (b'{"unique_id": "a", "ds": "2024-01-04T08:00", "y": "1"}', "number or null"),
+        (b'{"unique_id": "a", "ds": "2024-01-04T08:00", "y": true}', "number or null"),
+        (b'{"unique_id": "a", "ds": "2024-01-04T08:00", "y": 1e999}', "finite"),
+        (b'{"unique_id": "a", "ds": "2024-01-04T08:00", "y": 1e300}', "beyond"),
+    ]
+    good = b'{"unique_id": "a", "ds": "2024-01-04T08:00", "y": 1, "note": "a key of its own"}'
+    later = b'{"unique_id": "a", "ds": "2024-01-04T11:00", "y": null}'
+    text = b"\n".join([*(line for line, _ in wrong), b"", good, b"  ", later])  # without a line break at the end
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    answers = stream(capsys, model)
+    for (line, word), answer in zip(wrong, answers, strict=False):
+        assert word in answer["error"], line
+        assert "surprise" not in answer
+    first, second = answers[len(wrong) :]
+    assert (first["line"], second["line"]) == (len(wrong) + 2, len(wrong) + 4)
+    assert first["surprise"][0]["value"] == 1.0
+    assert first["forecast"][0]["ds"] == "2024-01-04T09:00:00"
+    assert second["surprise"] == []  # nothing was observed
+    assert second["forecast"][0]["ds"] == "2024-01-04T12:00:00"
+
+
+def test_times_that_cannot_be_counted_in_the_units_of_the_fit_are_named():
+    with pytest.raises(RowError, match="'ds' is out of reach"):
+        _timestamp("9999-12-31T00:00", "ds", pd.Timestamp("2024-01-04").as_unit("ns"))
+
+
+def test_a_fault_of_any_size_does_not_end_the_stream(model):
+    service = Service(model, n_paths=20)
+    for number, value in enumerate((1e6, -1e9, 1e14, 0.5), start=1):
+        line = json.dumps({"unique_id": "a", "ds": f"2024-01-04T{7 + number:02}:00", "y": value})
+        answer = service.take(line.encode(), number)
+        assert answer.get("error", "beyond").find("beyond") >= 0
+        if "forecast" in answer:
+            assert answer["forecast"][0]["y"] is not None, value
+    service.close()
+
+
+def test_whole_number_times_and_future_inputs(capsys, tmp_path, monkeypatch):
+    table = waves(40).assign(ds=range(40), price=2.0).drop(columns="unique_id")
+    run_json(
+        capsys, "fit", write(table, tmp_path / "d.csv"), *QUICK, "--future-inputs", "price", "--out", tmp_path / "m"
+    )
+    text = b"""{"ds": 40, "y": 1.0, "price": 2.5, "future": {"price": [2.0, 3.0]}}
+{"ds": 41, "y": 1.0, "price": 2.0}
+{"ds": 42, "y": 1.0, "price": null}
+{"ds": 42, "y": 1.0, "price": 1.0, "future": {"price": [2.0]}}
+{"ds": 42.5, "y": 1.0, "price": 1.0}
+{"ds": 42, "y": 1.0, "price": 1e300}
+{"ds": 42, "y": 1.0, "price": 1.0, "future": {"price": [2.0, 1e300]}}
+{"ds": 42, "y": 1.0, "price": 1.0}
+"""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    first, second, *wrong, last = stream(capsys, tmp_path / "m", "--horizon", 2)
+    assert [row["ds"] for row in first["forecast"]] == [41, 42]
+    assert second["forecast"] is None  # what is known ahead was not given
+    words = ("price", "2 values", "whole number", "column 'price' is 1e+300 at 42, beyond", "1e+300 at 44, beyond")
+    for answer, word in zip(wrong, words, strict=True):
+        assert word in answer["error"]
+    assert last["ds"] == 42  # a line with a future that cannot be was not taken at all
+
+
+def test_a_state_of_its_own_leaves_the_model_alone(capsys, model, lines, tmp_path, data):
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    found = stream(capsys, model, "--input", lines, "--state", tmp_path / "live")
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+    again = stream(capsys, model, "--input", lines, "--state", tmp_path / "live", "--resume")
+    assert again == found[-1:]
+    other = tmp_path / "other"
+    run_json(capsys, "fit", data, *QUICK, "--seed", 1, "--out", other)
+    assert "another fit" in fails(capsys, 1, "stream", other, "--state", tmp_path / "live", "--input", lines)
+
+
+def test_a_state_of_its_own_begins_where_a_killed_stream_ended(capsys, model, lines, tmp_path):
+    killed_after(model, lines, 3)
+    expected = recover(model).predict(n_paths=20)["y"].tolist()
+    (tmp_path / "none.jsonl").write_text("")
+    stream(capsys, model, "--input", tmp_path / "none.jsonl", "--state", tmp_path / "state")
+    assert recover(tmp_path / "state").predict(n_paths=20)["y"].tolist() == expected
+
+
+def test_folders_that_are_no_models_are_named_and_left_alone(capsys, model, lines, tmp_path):
+    assert "config.json is missing" in fails(capsys, 1, "stream", tmp_path, "--input", lines)
+    assert not (tmp_path / "stream.lock").exists()
+    config = (model / "config.json").read_text()
+    for text in (config[:40], "{}"):
+        (model / "config.json").write_text(text)
+        assert "config.json" in fails(capsys, 1, "stream", model, "--input", lines)
+
+
+def test_a_new_fit_waits_for_the_stream_and_forgets_its_lines(capsys, model, data, lines):
+    fit = ("fit", data, *QUICK, "--out", model)
+    with only_writer(model):
+        assert "another process is writing" in fails(capsys, 1, *fit)
+    first = stream(capsys, model, "--input", lines)
+    assert run(capsys, *fit)[0] == 0  # the same model, which stands at the end of the fit again
+    assert stream(capsys, model, "--input", lines, "--resume") == first
+    service = Service(model, n_paths=20)
+    assert "forecast" in service.take(b'{"unique_id": "a", "ds": "2024-01-05T00:00", "y": 1}', 25)
+    shutil.rmtree(model)
+    small = {"config": {"d_model": 4, "d_ff": 4}, "training": {"likelihood_steps": 1, "forecast_steps": 1}}
+    Forecaster(input_size=10, horizon=4, **small).fit(waves(40), progress=False).save(model)
+    with pytest.raises(JournalError, match="another fit"):
+        service.save()
+    service.close()
+
+
+def test_one_writer_at_a_time(capsys, model, lines):
+    with only_writer(model):
+        assert "another process" in fails(capsys, 1, "stream", model, "--input", lines)
+    assert stream(capsys, model, "--input", lines)
+
+
+def killed_after(model, lines, n_answers, *options):
+    """The answers of a process that is killed when it has given some, or in the middle of the next."""
+    command = [sys.executable, "-m", "smc_transformer.cli", "stream", model, "--paths", "20", *options]
+    with lines.open("rb") as file:
+        process = subprocess.Popen([*map(str, command)], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    answers = [process.stdout.readline() for _ in range(n_answers)]
+    process.send_signal(signal.SIGKILL)
+    rest, _ = process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    return [json.loads(line) for line in (*answers, *rest.splitlines(keepends=True)) if line.endswith(b"\n")]
+
+
+def test_killed_again_and_again_it_goes_on_to_the_same_answers(capsys, model, lines, tmp_path):
+    shutil.copytree(model, tmp_path / "copy")
+    expected = stream(capsys, tmp_path / "copy", "--input", lines)
+    found = []
+    for number, n_answers in enumerate((5, 4)):
+        found += killed_after(model, lines, n_answers, "--save-every", 3, *(["--resume"] if number else []))
+    found += stream(capsys, model, "--input", lines, "--resume", "--save-every", 3)
+    by_line = {}
+    for answer in found:  # the last answer before a kill may be given twice: the same
+        assert by_line.setdefault(answer["line"], answer) == answer
+    assert [by_line[number] for number in sorted(by_line)] == expected
+
+
+@pytest.mark.parametrize("moment", ["before the journal", "torn journal", "saved", "journal begun anew"])
+def test_a_kill_at_the_worst_moments(moment, model, lines, tmp_path, monkeypatch):
+    shutil.copytree(model, tmp_path / "copy")
+    text = lines.read_bytes().splitlines(keepends=True)
+    expected = list(Service(tmp_path / "copy", n_paths=20).answers(text))
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*arguments):
+        raise Killed
+
+    service = Service(model, n_paths=20, save_every=1000)
+    for number, line in enumerate(text[:7], start=1):
+        service.take(line, number)
+    if moment == "before the journal":
+        monkeypatch.setattr(Journal, "append", killed)
+        with pytest.raises(Killed):
+            service.take(text[7], 8)
+        monkeypatch.undo()
+    elif moment == "torn journal":
+        with (model / "stream.jsonl").open("ab") as file:
+            file.write(b'{"line": 8, "row": {"unique')
+    elif moment == "saved":
+        monkeypatch.setattr(Journal, "begin_anew", killed)
+        with pytest.raises(Killed):
+            service.save()
+        monkeypatch.undo()
+    else:
+        service.save()
+    service.close()
+    second = Service(model, n_paths=20)
+    assert second.n_taken == 7
+    assert second.last_answer == expected[6]
+    assert list(second.answers(text, skip=second.n_taken)) == expected[7:]
+
+
+def test_other_commands_see_what_a_killed_stream_has_taken(capsys, model, lines):
+    service = Service(model, n_paths=20)
+    for number, line in enumerate(lines.read_bytes().splitlines()[:9], start=1):
+        service.take(line, number)
+    service.close()  # without saving
+    assert Forecaster.load(model).fitted.standings["b"].last_time < service.forecaster.fitted.standings["b"].last_time
+    expected = service.forecaster.predict(n_paths=20)["y"].tolist()
+    assert recover(model).predict(n_paths=20)["y"].tolist() == expected
+    found = run_json(capsys, "predict", model, "--paths", 20)["forecast"]
+    assert [row["y"] for row in found] == expected
+
+
+@pytest.fixture
+def with_outlier(lines):
+    """The lines, of which the third is far off; it and the fourth are of series b."""
+    text = lines.read_text().splitlines()
+    text[2] = json.dumps({**json.loads(text[2]), "y": 50.0})
+    lines.write_text("\n".join(text) + "\n")
+    return lines
+
+
+def test_an_outlier_is_distrusted_if_that_is_asked_for(capsys, model, with_outlier, tmp_path):
+    shutil.copytree(model, tmp_path / "copy")
+    forecaster = Forecaster.load(model)
+    trusting = stream(capsys, tmp_path / "copy", "--input", with_outlier)
+    found = stream(capsys, model, "--input", with_outlier, "--distrust", 99.9)
+    assert [answer["surprise"][0]["distrusted"] for answer in found[:5]] == [False, False, True, False, False]
+    assert found[2]["surprise"] == [{**trusting[2]["surprise"][0], "distrusted": True}]
+    # Where the outlier was believed, the return to normal is a second alarm.
+    assert [answer["unique_id"] for answer in found[2:4]] == ["b", "b"]
+    assert trusting[3]["surprise"][0]["outside-95"]
+    assert not found[3]["surprise"][0]["outside-95"]
+    for line, answer in zip(with_outlier.read_text().splitlines()[:6], found, strict=False):
+        row = pd.DataFrame([json.loads(line)])
+        surprise = forecaster.update(row.assign(ds=pd.to_datetime(row["ds"])), distrust=99.9)
+        assert answer["surprise"][0]["pit"] == surprise["pit"][0]
+
+
+def test_what_was_distrusted_stays_so_after_a_kill(model, with_outlier, tmp_path):
+    shutil.copytree(model, tmp_path / "copy")
+    text = with_outlier.read_bytes().splitlines(keepends=True)
+    expected = list(Service(tmp_path / "copy", n_paths=20, distrust=99.9).answers(text))
+    killed = Service(model, n_paths=20, distrust=99.9)
+    for number, line in enumerate(text[:5], start=1):
+        killed.take(line, number)
+    killed.close()  # without saving: the lines are in the journal alone
+    state = killed.forecaster.predict(n_paths=20)["y"].tolist()
+    assert recover(model).predict(n_paths=20)["y"].tolist() == state
+    second = Service(model, n_paths=20, distrust=99.9)
+    assert list(second.answers(text, skip=5)) == expected[5:]
+    second.close()
+
+
+def test_another_level_of_distrust_holds_for_new_lines_only_and_is_said(capsys, model, with_outlier, tmp_path):
+    text = with_outlier.read_bytes().splitlines(keepends=True)
+    first = Service(model, n_paths=20, distrust=99.9)
+    for number, line in enumerate(text[:5], start=1):
+        first.take(line, number)
+    first.close()
+    state = first.forecaster.predict(n_paths=20)["y"].tolist()
+    second = Service(model, n_paths=20)
+    assert second.forecaster.predict(n_paths=20)["y"].tolist() == state
+    second.close()
+    # Killed at once: the state holds the lines that were distrusted, the journal says that no others are.
+    assert Journal(model).distrust is None
+    assert recover(model).predict(n_paths=20)["y"].tolist() == state
+    (tmp_path / "rest.jsonl").write_bytes(b"".join(text[5:]))
+    code, _, err = run(capsys, "stream", model, "--input", tmp_path / "rest.jsonl", "--paths", 20, "--distrust", 99)
+    assert code == 0
+    assert "5 lines were taken before, without --distrust; from now on they are taken with --distrust 99" in err
+
+
+def test_damaged_journals_are_refused(capsys, model, lines):
+    stream(capsys, model, "--input", lines)
+    path = model / "stream.jsonl"
+    good = path.read_text()
+    for text, word in ((good.replace('"fit": "', '"fit": "x'), "another fit"), ("{}\n", "damaged"), ("", "damaged")):
+        path.write_text(text)
+        assert word in fails(capsys, 1, "stream", model, "--input", lines)
+        with pytest.raises(JournalError, match=word):
+            Journal(model)
+
+
+def test_the_journal_stays_short(capsys, model):
+    service = Service(model, n_paths=1, save_every=4)
+    for number in range(1, 20):
+        service.take(b"nonsense", number)
+    service.close()
+    assert len((model / "stream.jsonl").read_text().splitlines()) <= 4
+    assert Journal(model).n_lines == 19
+    assert os.listdir(model).count("stream.jsonl.unfinished") == 0

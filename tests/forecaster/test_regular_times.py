@@ -1,0 +1,42 @@
+"""The frequency of times, found from the times."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from smc_transformer.forecaster.regular_times import IrregularTimesError, infer_frequency
+
+
+@pytest.mark.parametrize("freq", ["h", "15min", "D", "B", "W-WED", "MS", "ME", "QS-OCT", "YS-JAN", "2h", "7D", "10s"])
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_regular_times(freq, zone):
+    times = pd.date_range("2023-02-01", periods=60, freq=freq, tz=zone)
+    found = infer_frequency([times])
+    assert pd.date_range(times[0], periods=60, freq=found).equals(times)
+    # The same without some rows, and beside a series of two rows.
+    random = np.random.default_rng(0)
+    some = times[np.sort(random.choice(60, 50, replace=False))]
+    if freq in ("W-WED", "QS-OCT") or (zone and freq in ("D", "7D")):
+        return  # days differ in length where clocks change; weeks and quarters with gaps have to be named
+    found = infer_frequency([some, times[5:7]])
+    assert some.isin(pd.date_range(some[0], some[-1], freq=found)).all()
+
+
+def test_whole_numbers():
+    assert infer_frequency([pd.Index(range(0, 30, 3))]) == 3
+    assert infer_frequency([pd.Index([0, 2, 4, 10, 12]), pd.Index([7])]) == 2
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        [],
+        [pd.Index([1])],
+        [pd.Index([0, 2, 5, 7, 10])],
+        [pd.DatetimeIndex(["2024-01-01", "2024-01-02", "2024-01-03 07:11", "2024-01-04"])],
+        [pd.to_datetime("2024-01-01") + pd.to_timedelta([n * n for n in range(30)], "min")],
+    ],
+)
+def test_irregular_times(series):
+    with pytest.raises(IrregularTimesError):
+        infer_frequency(series)

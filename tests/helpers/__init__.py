@@ -1,0 +1,1 @@
+"""What tests share: small models and tables, stand-ins, and oracles written apart from the code under test."""

@@ -1,0 +1,96 @@
+"""Read-outs and laws as a user would write them."""
+
+import math
+
+import torch
+from torch import nn
+from torch.distributions import Laplace
+
+from smc_transformer.nn.observation import GaussianLaw, HeteroscedasticLaw
+from smc_transformer.nn.observation.gaussian import GaussianComponents
+from smc_transformer.nn.readout import TransformerReadout
+
+
+class OwnReadout(nn.Module):
+    """Nothing like the known ones."""
+
+    def __init__(self, d_model, d_ff, n_outputs):
+        super().__init__()
+        self.hidden = nn.Linear(2 * d_model, d_ff)
+        self.projection = nn.Linear(d_ff, n_outputs)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter))
+
+    def forward(self, attention, embedding):
+        both = torch.cat((attention, embedding.expand_as(attention)), dim=-1)
+        return self.projection(self.hidden(both).tanh())
+
+
+class SteeperReadout(TransformerReadout):
+    """The parameters of a known read-out, used in another way."""
+
+    def forward(self, attention, embedding):
+        return super().forward(2 * attention, embedding)
+
+
+class LaplaceComponents(GaussianComponents):
+    """Another density around the same locations."""
+
+    def log_prob(self, x, observed=None):
+        return Laplace(self.mean, 0.7).log_prob(x).sum(dim=-1)
+
+
+class LaplaceLaw(GaussianLaw):
+    """Overrides the distributions of a law that the kernel knows."""
+
+    def components(self, parameters):
+        return LaplaceComponents(parameters, self.covariance.root())
+
+
+class WiderLaw(LaplaceLaw):
+    """A grandchild of such a law, which inherits what the child overrides."""
+
+
+class ShiftedTwiceLaw(GaussianLaw):
+    """Overrides what `predict_change` means."""
+
+    def shift(self, parameters, last_targets):
+        return super().shift(parameters, 2 * last_targets)
+
+
+class DampedLaw(GaussianLaw):
+    """Overrides what `predict_change` means, by more than adding something."""
+
+    def shift(self, parameters, last_targets):
+        return 0.5 * parameters + last_targets
+
+
+class SoftplusLaw(HeteroscedasticLaw):
+    """Overrides how scales come from parameters, on which the distributions depend."""
+
+    def location_and_scale(self, parameters):
+        location, raw = parameters.split(self.n_targets, dim=-1)
+        return location, 0.1 + nn.functional.softplus(raw)
+
+
+class MirroredLaw(GaussianLaw):
+    """Overrides the distributions, and says so to the kernel: a root three times as wide."""
+
+    def components(self, parameters):
+        return GaussianComponents(parameters, 3 * self.covariance.root())
+
+    def elliptical(self):
+        known = super().elliptical()
+        wide = 3 * known.root
+        return known._replace(root=wide, constant=known.constant - self.n_targets * math.log(3))
+
+
+class BoundedLaw(HeteroscedasticLaw):
+    """Overrides a part that the kernel asks for: bounds of the log-scales."""
+
+    def elliptical(self):
+        return super().elliptical()
+
+    def bounds(self):
+        return self.lowest.new_full((self.n_targets,), -0.1), self.highest.new_full((self.n_targets,), 0.1)

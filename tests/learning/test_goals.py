@@ -1,0 +1,504 @@
+"""What training makes small: the score of free-running forecasts, its gradient, and what it does to a model."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers.models import make_model, sequences
+
+from smc_transformer.inference.rollout import Rollout
+from smc_transformer.learning import ForecastScore, Likelihood, Trainer, fit, negative_log_likelihood, training_step
+from smc_transformer.learning import goals as goals_module
+from smc_transformer.learning.goals import fair_crps
+from smc_transformer.smc import WeightCollapseError
+from smct_paper.datasets import SYNTHETIC
+
+LIMIT = 4.5
+"""Standard errors allowed."""
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, generator=seeded(seed), dtype=torch.float64)
+
+
+def closed_form_crps(x, mean, deviation):
+    """The CRPS of a Gaussian (Gneiting and Raftery, 2007)."""
+    z = (x - mean) / deviation
+    density = torch.exp(-z.square() / 2) / math.sqrt(2 * math.pi)
+    return deviation * (z * torch.erf(z / math.sqrt(2)) + 2 * density - 1 / math.sqrt(math.pi))
+
+
+# --- the fair score -----------------------------------------------------------------------------------------------
+
+
+def naive_crps(samples, observed):
+    """One number and one pair at a time."""
+    batch, n_samples, n_steps, n_targets = samples.shape
+    scores = np.empty((batch, n_steps, n_targets))
+    for b, t, d in np.ndindex(*scores.shape):
+        draws = samples[b, :, t, d].tolist()
+        error = sum(abs(draw - float(observed[b, t, d])) for draw in draws) / n_samples
+        pairs = [abs(draws[i] - draws[j]) for i in range(n_samples) for j in range(n_samples) if i != j]
+        scores[b, t, d] = error - sum(pairs) / len(pairs) / 2
+    return torch.from_numpy(scores)
+
+
+@pytest.mark.parametrize("n_samples", [2, 3, 7, 16])
+def test_the_fair_score_is_that_of_all_pairs(n_samples):
+    samples, observed = numbers(3, n_samples, 4, 2), numbers(3, 4, 2, seed=1)
+    samples[0, :2] = 0.5  # ties
+    torch.testing.assert_close(fair_crps(samples, observed), naive_crps(samples, observed))
+
+
+@pytest.mark.parametrize("n_samples", [2, 3, 10])
+def test_the_fair_score_is_unbiased_for_any_number_of_samples(n_samples):
+    repeats = 60_000
+    observed = torch.tensor([-1.5, 0.0, 0.3, 2.0], dtype=torch.float64)
+    mean, deviation = 0.4, 1.7
+    samples = mean + deviation * numbers(repeats, n_samples, 4, 1)
+    scores = fair_crps(samples, observed.view(1, 4, 1).expand(repeats, -1, -1))[..., 0]
+    error = scores.std(dim=0) / repeats**0.5
+    exact = closed_form_crps(observed, mean, deviation)
+    assert ((scores.mean(dim=0) - exact).abs() < LIMIT * error).all()
+    # All pairs, those of a sample with itself included, would be off by E|X - X'| / (2n): that would be seen.
+    assert (deviation / math.sqrt(math.pi) / n_samples > 2 * LIMIT * error).all()
+
+
+def test_the_fair_score_is_missing_where_the_observation_is_and_nowhere_else():
+    samples, observed = numbers(3, 5, 4, 2), numbers(3, 4, 2, seed=1)
+    expected = fair_crps(samples, observed)
+    observed[0, 1, 0] = observed[2, :, 1] = math.nan
+    found = fair_crps(samples, observed)
+    assert torch.equal(found.isnan(), observed.isnan())
+    assert torch.equal(found[~observed.isnan()], expected[~observed.isnan()])
+
+
+def test_the_fair_score_has_the_gradient_of_differences():
+    samples, observed = numbers(2, 5, 3, 2).requires_grad_(), numbers(2, 3, 2, seed=1)
+    assert torch.autograd.gradcheck(lambda draws: fair_crps(draws, observed), samples)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_missing_observations_have_no_gradient(dtype):
+    """Long enough for vectorised code, whose rules for NaN could be others."""
+    samples, observed = numbers(40, 8, 30, 2).to(dtype).requires_grad_(), numbers(40, 30, 2, seed=1).to(dtype)
+    missing = torch.rand(observed.shape, generator=seeded(2)) < 0.3
+    fair_crps(samples, observed.masked_fill(missing, math.nan)).nansum().backward()
+    gradient = samples.grad
+    assert gradient.isfinite().all()
+    assert (gradient.movedim(1, 0)[:, missing] == 0).all()
+    expected = torch.autograd.grad(fair_crps(samples, observed)[~missing].sum(), samples)[0]
+    torch.testing.assert_close(gradient, expected)
+
+
+# --- a batch ------------------------------------------------------------------------------------------------------
+
+HISTORY, HORIZON = 4, 3
+FULL = HISTORY + 1 + HORIZON
+
+
+def small_model(**settings):
+    return make_model(**{"d_model": 4, "d_ff": 4, "n_particles": 5, "n_inputs": 2, "n_targets": 2, **settings})
+
+
+def accumulate(goal, model, x, seed=0, n_particles=5):
+    model.zero_grad()
+    report = goal.accumulate(model, x, n_particles=n_particles, n_lines=None, generator=seeded(seed))
+    return report, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def draws_of_their_own(monkeypatch):
+    """Rollouts whose draws depend on the sequence and nothing else, so that chunks can be compared with the batch.
+
+    They are moved by a bias of the model, and spread by another. Returns the arguments of all calls.
+    """
+    calls = []
+
+    def rollout(model, history, future_inputs, *, n_paths, n_particles, generator):
+        calls.append((history, future_inputs, n_paths, n_particles, generator))
+        shape = (n_paths, future_inputs.shape[1], model.config.n_targets)
+        noise = [numbers(*shape, seed=int(1e6 * abs(float(row[0, 0])))) for row in history]
+        bias = model.readout.projection.bias
+        last = history[:, None, -1:, : model.config.n_targets].nan_to_num()
+        paths = last + bias + bias[0].exp() * torch.stack(noise)
+        return Rollout(paths, paths)
+
+    monkeypatch.setattr(goals_module, "rollout", rollout)
+    return calls
+
+
+def sequences_with_gaps():
+    x = sequences(7, FULL - 1, 3)
+    missing = torch.rand(x.shape, generator=seeded(3)) < 0.2
+    missing[:, 0] = missing[..., 2] = False
+    return x.masked_fill(missing, math.nan)
+
+
+def test_chunks_of_a_batch_add_up_to_the_batch(monkeypatch):
+    model, goal = small_model(n_inputs=3), ForecastScore(HISTORY, n_paths=6)
+    x = sequences_with_gaps()
+    calls = draws_of_their_own(monkeypatch)
+    whole, gradients = accumulate(goal, model, x)
+    assert [len(history) for history, *_ in calls] == [7]
+    n_values = calls[0][0].shape[1] + HORIZON
+    held = 4 * 6 * HORIZON * n_values * model.config.d_model
+    for at_once, sizes in ((3, [3, 3, 1]), (0.001, [1] * 7)):
+        calls.clear()
+        monkeypatch.setattr(goals_module, "NUMBERS_AT_ONCE", -(-at_once * held // 64))
+        chunked, found = accumulate(goal, model, x)
+        assert [len(history) for history, *_ in calls] == sizes
+        assert chunked.n_terms == whole.n_terms
+        assert chunked.loss == pytest.approx(whole.loss)
+        for name in gradients:
+            torch.testing.assert_close(found[name], gradients[name])
+
+
+def test_chunks_of_true_rollouts_have_the_loss_of_the_batch_on_average(monkeypatch, without_shape_checks):
+    model, goal = small_model(), ForecastScore(0, n_paths=4)
+    x = sequences(6, HORIZON, 2)
+    losses, gradients = {}, {}
+    for name, numbers_at_once in (("whole", 2**20), ("chunks", 1)):
+        monkeypatch.setattr(goals_module, "NUMBERS_AT_ONCE", numbers_at_once)
+        reports = [accumulate(goal, model, x, seed=seed) for seed in range(60)]
+        losses[name] = torch.tensor([report.loss for report, _ in reports])
+        gradients[name] = torch.stack([found["readout.projection.bias"] for _, found in reports])
+    for values in (losses, gradients):
+        difference = values["whole"].mean(dim=0) - values["chunks"].mean(dim=0)
+        error = sum(part.var(dim=0) / 60 for part in values.values()).sqrt()
+        assert (difference.abs() < LIMIT * error).all()
+    assert not torch.equal(losses["whole"], losses["chunks"])
+
+
+def test_the_loss_is_the_mean_score_of_observed_values_and_its_gradient(monkeypatch):
+    """History and horizon are those of the sequence's beginning; missing values are no terms."""
+    model, goal = small_model(n_inputs=3), ForecastScore(HISTORY, n_paths=6)
+    x = sequences_with_gaps()
+    calls = draws_of_their_own(monkeypatch)
+    for seed in range(8):
+        calls.clear()
+        report, gradients = accumulate(goal, model, x, seed=seed)
+        history, future_inputs, n_paths, n_particles, _ = calls[0]
+        n_past = history.shape[1]
+        torch.testing.assert_close(history, x[:, :n_past], equal_nan=True)
+        assert torch.equal(future_inputs, x[:, n_past : n_past + HORIZON, 2:])
+        assert (n_paths, n_particles) == (6, 5)
+        truth = x[:, n_past : n_past + HORIZON, :2]
+        paths = goals_module.rollout(model, history, future_inputs, n_paths=6, n_particles=5, generator=None).paths
+        scores = fair_crps(paths, truth)
+        assert report.n_terms == int((~truth.isnan()).sum())
+        assert report.loss == pytest.approx(scores.nansum().item())
+        (expected,) = torch.autograd.grad(scores.nansum() / report.n_terms, model.readout.projection.bias)
+        torch.testing.assert_close(gradients["readout.projection.bias"], expected)
+        assert report.statistics.observation is None
+        assert report.statistics.latent == {}
+
+
+@pytest.mark.parametrize("short_share", [0.0, 0.5, 1.0])
+def test_so_many_batches_have_a_shorter_history_of_any_length(monkeypatch, without_shape_checks, short_share):
+    model, goal = small_model(), ForecastScore(HISTORY, short_share=short_share, n_paths=2)
+    x = sequences(1, FULL - 1, 2)
+    calls = draws_of_their_own(monkeypatch)
+    n_batches = 1000
+    generator = seeded(0)
+    for _ in range(n_batches):
+        goal.accumulate(model, x, n_particles=2, n_lines=None, generator=generator)
+    assert {future.shape[1] for _, future, *_ in calls} == {HORIZON}
+    counts = torch.bincount(torch.tensor([history.shape[1] for history, *_ in calls]), minlength=HISTORY + 2)
+    share = short_share / (HISTORY + 1)  # the full history is one of the lengths that are drawn
+    expected = torch.tensor([0.0] + [share] * HISTORY + [1 - short_share + share])
+    error = (expected * (1 - expected) / n_batches).clamp(min=0).sqrt()
+    assert ((counts / n_batches - expected).abs() <= LIMIT * error + 1e-6).all(), counts
+
+
+def test_weights_multiply_the_scores_of_the_first_targets(monkeypatch):
+    model, x = small_model(n_inputs=3), sequences(6, FULL - 1, 3)
+    draws_of_their_own(monkeypatch)
+
+    def loss(weights):
+        report, gradients = accumulate(ForecastScore(HISTORY, weights, n_paths=4), model, x)
+        return report.loss, report.n_terms, gradients["readout.projection.bias"]
+
+    plain, n_terms, gradient = loss(None)
+    assert loss((1.0, 1.0))[:2] == (pytest.approx(plain), n_terms)
+    only_first, n_first, gradient_of_first = loss((1.0,))
+    assert n_first == n_terms / 2
+    assert gradient_of_first[1] == 0
+    with_zero, _, gradient_with_zero = loss((1.0, 0.0))
+    assert with_zero == pytest.approx(only_first)
+    torch.testing.assert_close(gradient_with_zero, gradient_of_first / 2)
+    assert loss((3.0, 0.5))[0] == pytest.approx(3 * only_first + 0.5 * (plain - only_first))
+    torch.testing.assert_close(loss((2.0, 2.0))[2], 2 * gradient)
+
+
+def test_weights_multiply_the_scores_of_validation_as_well():
+    model, x = small_model(n_inputs=3), sequences(6, FULL - 1, 3)
+
+    def score(weights):
+        goal = ForecastScore(HISTORY, weights, validation_paths=20)
+        return goal.validate(model, x, n_particles=5, generator=seeded(0))
+
+    first, both = score((1.0,)), score(None)
+    second = 2 * both - first
+    assert score((3.0, 0.5)) == pytest.approx((3 * first + 0.5 * second) / 2)
+
+
+def test_more_weights_than_targets_are_refused(without_shape_checks):
+    """A second weight must not silently score the first target's paths against a known input."""
+    model, x = small_model(n_inputs=3, n_targets=1), sequences(6, FULL - 1, 3)
+    goal = ForecastScore(HISTORY, (1.0, 1.0), n_paths=4)
+    with pytest.raises(ValueError, match="weights"):
+        accumulate(goal, model, x)
+    with pytest.raises(ValueError, match="weights"):
+        goal.validate(model, x, n_particles=5, generator=seeded(0))
+
+
+def test_a_batch_without_any_observation_has_no_gradient_and_no_loss():
+    model = small_model()
+    x = sequences(3, FULL - 1, 2)
+    x[:, 1:] = math.nan
+    report, gradients = accumulate(ForecastScore(HISTORY, n_paths=3), model, x)
+    assert (report.loss, report.n_terms) == (0.0, 1)
+    assert all((gradient == 0).all() for gradient in gradients.values())
+
+
+@pytest.mark.parametrize("observation", ["gaussian", "heteroscedastic", "student_t"])
+@pytest.mark.parametrize("encoder", ["linear", "gru"])
+def test_gradients_of_a_batch_with_gaps_reach_every_parameter(observation, encoder):
+    model = small_model(n_inputs=3, observation=observation, encoder=encoder)
+    goal = ForecastScore(HISTORY, n_paths=4)
+    seed = next(seed for seed in range(20) if goal._draw_history(seeded(seed)) == HISTORY)
+    _, gradients = accumulate(goal, model, sequences_with_gaps(), seed=seed)
+    assert set(gradients) == set(model.gradient_parameters())
+    for name, gradient in gradients.items():
+        assert gradient.isfinite().all(), name
+        assert (gradient != 0).any(), name
+
+
+def test_gradients_are_added_to_those_that_are_there():
+    model, goal, x = small_model(), ForecastScore(HISTORY, n_paths=3), sequences(4, FULL - 1, 2)
+    _, once = accumulate(goal, model, x)
+    goal.accumulate(model, x, n_particles=5, n_lines=None, generator=seeded(0))
+    for name, parameter in model.named_parameters():
+        if name in once:
+            torch.testing.assert_close(parameter.grad, 2 * once[name])
+
+
+def test_a_collapse_names_the_sequence_of_the_batch(monkeypatch):
+    model, goal = small_model(), ForecastScore(HISTORY, n_paths=3)
+    x = sequences(8, FULL - 1, 2)
+    x[6, 1] = 1e300
+    seed = next(seed for seed in range(20) if goal._draw_history(seeded(seed)) == HISTORY)
+    for numbers_at_once in (2**20, 1):
+        monkeypatch.setattr(goals_module, "NUMBERS_AT_ONCE", numbers_at_once)
+        with pytest.raises(WeightCollapseError) as caught:
+            accumulate(goal, model, x, seed=seed)
+        assert (caught.value.sequence, caught.value.step) == (6, 1)
+
+
+@pytest.mark.parametrize("n_values", [1, HISTORY, HISTORY + 1])
+def test_sequences_without_a_horizon_are_refused(n_values):
+    model, goal, x = small_model(), ForecastScore(HISTORY), sequences(2, n_values - 1, 2)
+    message = f"sequences of {n_values} values leave nothing to forecast after a history of 5"
+    with pytest.raises(ValueError, match=message):
+        accumulate(goal, model, x)
+    with pytest.raises(ValueError, match=message):
+        goal.validate(model, x, n_particles=5, generator=None)
+
+
+IMPOSSIBLE = [{"history": -1}, {"n_paths": 1}, {"validation_paths": 1}, {"short_share": 1.5}, {"short_share": -0.1}]
+
+
+@pytest.mark.parametrize("settings", IMPOSSIBLE, ids=str)
+def test_impossible_settings_are_rejected(settings):
+    with pytest.raises(ValueError, match=f"{next(iter(settings))} must be"):
+        ForecastScore(**{"history": 2, **settings})
+
+
+def test_settings_are_what_json_gives_back():
+    """They are compared with those of a checkpoint."""
+    for goal in (Likelihood(), ForecastScore(3), ForecastScore(3, n_paths=4), ForecastScore(3, (1.0, 0.5))):
+        assert json.loads(json.dumps(goal.settings())) == goal.settings()
+    assert ForecastScore(3).settings() != ForecastScore(4).settings()
+    assert ForecastScore(3).settings() != ForecastScore(3, (2.0,)).settings()
+    assert Likelihood().settings() != ForecastScore(3).settings()
+
+
+def test_the_likelihood_is_that_of_the_training_step():
+    model, x = small_model(), sequences_with_gaps()[..., :2]
+    report, gradients = accumulate(Likelihood(), model, x)
+    model.zero_grad()
+    step = training_step(model, x, generator=seeded(0))
+    n_terms = int((~x[:, 1:].isnan()).any(dim=-1).sum())
+    (-step.objective.sum() / n_terms).backward()
+    assert report.n_terms == n_terms
+    assert report.loss == pytest.approx(-float(step.log_likelihood.sum()))
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, dict(model.named_parameters())[name].grad)
+    found = Likelihood().validate(model, x, n_particles=7, generator=seeded(1))
+    assert found == negative_log_likelihood(model, x, n_particles=7, generator=seeded(1))
+
+
+# --- a model whose law is known -----------------------------------------------------------------------------------
+
+
+def true_model(variance=0.5, **settings):
+    """Model I of the paper as an SMC Transformer: the attention says nothing, the read-out 0.8 X_t."""
+    model = make_model(
+        d_model=1,
+        readout="linear",
+        initial_latent_variance=0.0,
+        initial_observation_variance=variance,
+        spread_covariances=False,
+        **settings,
+    )
+    with torch.no_grad():
+        model.attention.output.weight.zero_()
+        model.encoder.projection.weight.fill_(1.0)
+        model.encoder.projection.bias.zero_()
+        model.readout.projection.weight[0] = 0.8
+        model.readout.projection.bias[0] = 0.0
+        model.readout.projection.weight[1:] = 0.0
+        model.readout.projection.bias[1:] = 0.5 * math.log(variance)  # the log-scale, where a law has one
+    return model
+
+
+def exact_scores(x, variance=0.5):
+    """CRPS of N(0.8^h X_H, variance (1 + 0.64 + ...)) at X_{H+h}."""
+    ahead = torch.arange(1, HORIZON + 1, dtype=torch.float64).view(1, -1, 1)
+    deviation = (variance * (1 - 0.64**ahead) / (1 - 0.64)).sqrt()
+    return closed_form_crps(x[:, HISTORY + 1 :], 0.8**ahead * x[:, HISTORY : HISTORY + 1], deviation), deviation
+
+
+@pytest.mark.parametrize("observation", ["gaussian", "heteroscedastic"])
+@pytest.mark.parametrize("variance", [0.5, 0.1, 2.0])
+def test_validation_of_a_known_law_is_its_score(observation, variance):
+    """0.5 is the truth; the score of a law that is too narrow or too wide is known as well, and larger."""
+    x = SYNTHETIC["model1"].sample(2000, FULL - 1, 0).double()
+    model = true_model(variance, observation=observation)
+    found = ForecastScore(HISTORY).validate(model, x, n_particles=2, generator=seeded(1))
+    scores, deviation = exact_scores(x, variance)
+    # 100 paths for each of 2000 sequences; steps of one path go together.
+    error = float(2 * deviation.max()) / (100 * 2000) ** 0.5
+    assert found == pytest.approx(float(scores.mean()), abs=LIMIT * error)
+    truth, true_deviation = exact_scores(x)
+    if variance == 0.5:  # a perfect forecast has E CRPS = deviation / sqrt(pi)
+        expected = float(true_deviation.mean()) / math.sqrt(math.pi)
+        sequence_error = float(truth.mean(dim=(1, 2)).std()) / 2000**0.5
+        assert found == pytest.approx(expected, abs=LIMIT * sequence_error)
+    else:
+        assert found > float(truth.mean()) + 0.02
+
+
+def test_validation_leaves_out_what_is_missing():
+    x = SYNTHETIC["model1"].sample(500, FULL - 1, 0).double()
+    x[::2, HISTORY + 1] = math.nan
+    x[::3, -1] = math.nan
+    found = ForecastScore(HISTORY).validate(true_model(), x, n_particles=2, generator=seeded(1))
+    scores, _ = exact_scores(x)
+    assert found == pytest.approx(float(scores.nanmean()), abs=0.01)
+
+
+def test_the_training_loss_of_a_known_law_is_its_score(without_shape_checks):
+    x = SYNTHETIC["model1"].sample(2000, FULL - 1, 0).double()
+    goal = ForecastScore(HISTORY, n_paths=16)
+    seed = next(seed for seed in range(20) if goal._draw_history(seeded(seed)) == HISTORY)
+    report = goal.accumulate(true_model(), x, n_particles=2, n_lines=None, generator=seeded(seed))
+    scores, deviation = exact_scores(x)
+    assert report.n_terms == 2000 * HORIZON
+    # The mean error of 16 paths is known to deviation / 4 in each of 2000 sequences, their spread to less.
+    error = float(2 * deviation.max()) / (16 * 2000) ** 0.5
+    assert report.loss / report.n_terms == pytest.approx(float(scores.mean()), abs=LIMIT * error)
+
+
+def test_the_gradient_of_a_known_law_points_to_the_truth(without_shape_checks):
+    """Too wide: narrower. Too narrow: wider. Too high: lower. At the truth: nothing but chance."""
+    x = SYNTHETIC["model1"].sample(4000, HORIZON, 0).double()
+    goal = ForecastScore(0, n_paths=8)
+
+    def slopes(variance=0.5, shift=0.0):
+        model = true_model(variance, observation="heteroscedastic")
+        with torch.no_grad():
+            model.readout.projection.bias[0] += shift
+        _, gradients = accumulate(goal, model, x, n_particles=2)
+        return gradients["readout.projection.bias"]
+
+    assert slopes(2.0)[1] > 0.05
+    assert slopes(0.1)[1] < -0.05
+    assert slopes(shift=0.5)[0] > 0.05
+    assert slopes(shift=-0.5)[0] < -0.05
+    assert (slopes().abs() < 0.02).all()
+
+
+# --- training -----------------------------------------------------------------------------------------------------
+
+
+def train_forecasts(model, *, steps, learning_rate=2e-2, **settings):
+    x = SYNTHETIC["model1"].sample(500, HORIZON + 2, 0).to(model.dtype)
+    goal = ForecastScore(2, n_paths=8, validation_paths=50)
+    options = {"epochs": 4, "steps_per_epoch": steps // 4, "batch_size": 50, "learning_rate": learning_rate}
+    history = Trainer(model, goal=goal, progress=False, **{**options, **settings}).fit(x[:400], x[400:])
+    return history, x[400:], goal
+
+
+def too_wide(observation="heteroscedastic"):
+    """Scales of 3 at every step, where the truth has 0.7."""
+    model = make_model(d_model=4, d_ff=8, observation=observation, initial_latent_variance=0.1).float()
+    with torch.no_grad():
+        model.readout.projection.weight[1:] = 0.0
+        model.readout.projection.bias[1:] = math.log(3.0)
+    return model
+
+
+def mean_deviation(model):
+    x = SYNTHETIC["model1"].sample(100, HORIZON + 2, 5)
+    return float(model.filter(x, 5, generator=0).predictive.variance.sqrt().mean())
+
+
+@pytest.mark.parametrize("observation", ["heteroscedastic", "student_t"])
+def test_training_lowers_the_score_and_a_law_too_wide_becomes_narrower(without_shape_checks, observation):
+    model = too_wide(observation)
+    x = SYNTHETIC["model1"].sample(1000, HORIZON + 2, 5)
+
+    def score():
+        return ForecastScore(2).validate(model, x, n_particles=5, generator=seeded(0))
+
+    before, start = mean_deviation(model), score()
+    history, _, _ = train_forecasts(model, steps=160)
+    end = score()
+    assert history[-1].validation_loss < history[0].validation_loss
+    assert end < 0.6 * start
+    assert mean_deviation(model) < 0.5 * before
+    # The truth: deviations 0.71, 0.91 and 1.01 at the three steps, over sqrt(pi).
+    assert 0.98 * 0.494 < end < 1.2 * 0.494
+
+
+def test_training_of_forecasts_leaves_em_at_rest():
+    model = small_model(noise_learning="em")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    x = sequences(12, FULL - 1, 2)
+    fit(model, x, goal=ForecastScore(HISTORY, n_paths=3), epochs=2, batch_size=6, progress=False)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]) == ("covariance" in name), name
+
+
+def test_scales_learned_from_forecasts_are_the_scales_of_the_forecasts(without_shape_checks):
+    """A likelihood stage has left bounds on the scales; what a later stage learns must not be cut off by them.
+
+    Training mode has no bounds, evaluation mode those of EM, which rests while forecasts are scored: without an update
+    of the bounds a law that was too wide can only learn to be narrower where nobody sees it.
+    """
+    model = too_wide()
+    x = SYNTHETIC["model1"].sample(100, HORIZON + 2, 5)
+    fit(model, x, goal=Likelihood(), epochs=1, batch_size=50, learning_rate=1e-4, progress=False)
+    assert model.observation.lowest.isfinite().all()
+    before = mean_deviation(model)
+    train_forecasts(model, steps=160)
+    in_evaluation, in_training = mean_deviation(model), mean_deviation(model.train())
+    assert in_training < 0.5 * before
+    assert in_evaluation == pytest.approx(in_training, rel=0.1)

@@ -1,0 +1,128 @@
+"""The squared error of the transformer without its noise: against a filter that has none, and in training."""
+
+import math
+
+import pytest
+import torch
+from helpers.models import make_model, sequences
+
+from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer.learning import SquaredError, Trainer
+from smc_transformer.learning import squared_error as squared_error_module
+from smct_paper.datasets import SYNTHETIC
+
+LAWS = ["gaussian", "heteroscedastic", "student_t"]
+
+
+def small_model(**settings):
+    return make_model(**{"d_model": 4, "d_ff": 4, "n_inputs": 3, "n_targets": 2, **settings})
+
+
+def without_noise(**settings):
+    """The same weights, and latents that have no noise."""
+    model, noiseless = small_model(**settings), small_model(initial_latent_variance=0.0, **settings)
+    weights = {name: value for name, value in model.state_dict().items() if "covariance" not in name}
+    noiseless.load_state_dict(weights, strict=False)
+    return model, noiseless
+
+
+def accumulate(goal, model, x, seed=0):
+    model.zero_grad()
+    generator = torch.Generator().manual_seed(seed)
+    report = goal.accumulate(model, x, n_particles=5, n_lines=None, generator=generator)
+    return report, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def validate(goal, model, x, seed=0):
+    return goal.validate(model, x, n_particles=5, generator=torch.Generator().manual_seed(seed))
+
+
+def with_gaps(x, share=0.25):
+    missing = torch.rand(x.shape, generator=torch.Generator().manual_seed(3)) < share
+    missing[:, 0] = missing[..., 2] = False
+    return x.masked_fill(missing, math.nan)
+
+
+@pytest.mark.parametrize("observation", LAWS)
+@pytest.mark.parametrize("predict_change", [False, True])
+def test_it_is_the_error_of_a_filter_whose_particles_are_all_the_same(observation, predict_change):
+    model, noiseless = without_noise(observation=observation, predict_change=predict_change, encoder="gru")
+    x = sequences(6, 9, 3)
+    mean = noiseless.filter(x, 3, generator=0).predictive.mean
+    errors = (mean - x[:, 1:, :2]).square()
+    assert validate(SquaredError(), model, x) == pytest.approx(errors.mean().item(), rel=1e-9)
+    weighted = (errors[..., :1] * 3.0**2).mean().item()
+    assert validate(SquaredError((3.0,)), model, x) == pytest.approx(weighted, rel=1e-9)
+    # With its noise the model predicts something else: zero noise is not what any small noise would give.
+    assert (model.filter(x, 3, generator=0).predictive.mean - mean).abs().max() > 1e-3
+
+
+def test_the_gradient_is_that_of_differences():
+    model, x, goal = small_model(), sequences(3, 5, 3), SquaredError((1.0, 2.0))
+    report, gradients = accumulate(goal, model, x)
+    assert report.statistics is None
+    assert report.loss / report.n_terms == pytest.approx(validate(goal, model, x))
+    step = 1e-6
+    for name in ("readout.projection.bias", "attention.value.weight", "encoder.projection.weight"):
+        parameter = model.get_parameter(name)
+        for number in range(2):
+            with torch.no_grad():
+                parameter.view(-1)[number] += step
+                above = validate(goal, model, x)
+                parameter.view(-1)[number] -= 2 * step
+                below = validate(goal, model, x)
+                parameter.view(-1)[number] += step
+            slope = (above - below) / (2 * step)
+            assert gradients[name].view(-1)[number].item() == pytest.approx(slope, rel=1e-5, abs=1e-8)
+
+
+def test_chunks_of_a_batch_add_up_to_the_batch(monkeypatch):
+    model, x, goal = small_model(), sequences(7, 5, 3), SquaredError()
+    whole, gradients = accumulate(goal, model, x)
+    monkeypatch.setattr(squared_error_module, "sequences_at_once", lambda *_: 3)
+    chunked, found = accumulate(goal, model, x)
+    assert (chunked.loss, chunked.n_terms) == (pytest.approx(whole.loss), whole.n_terms)
+    for name in gradients:
+        torch.testing.assert_close(found[name], gradients[name])
+
+
+@pytest.mark.parametrize("observation", LAWS)
+def test_missing_values_are_no_terms_and_have_no_gradient_of_their_own(observation):
+    model, goal = small_model(observation=observation), SquaredError()
+    x = with_gaps(sequences(8, 6, 3))
+    report, gradients = accumulate(goal, model, x)
+    assert report.n_terms == int((~x[:, 1:, :2].isnan()).sum()) < 8 * 6 * 2
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+    assert math.isfinite(report.loss)
+
+
+def test_what_is_missing_is_drawn_without_a_look_at_what_comes_later():
+    """An observation that is moved changes its own error only."""
+    model, goal = small_model(), SquaredError()
+    x = sequences(40, 3, 3)
+    x[:, 2, :2] = math.nan
+    losses = []
+    for offset in (0.0, 1.0, 2.0):
+        moved = x.clone()
+        moved[:, 3, :2] += offset
+        losses.append(accumulate(goal, model, moved)[0].loss)
+    # Sums of (e + offset)^2: a parabola in the offset, as long as the drawn X_2 does not follow X_3.
+    assert losses[2] - 2 * losses[1] + losses[0] == pytest.approx(2 * 40 * 2, rel=1e-9)
+
+
+def test_it_learns_the_mean_of_model_i_and_leaves_the_noise_alone():
+    law = SYNTHETIC["model1"]
+    train, held_out = law.sample(400, 24, 0).float(), law.sample(200, 24, 1).float()
+    model = SMCTransformer(SMCTransformerConfig(d_model=8, d_ff=8), generator=0)
+    before = {name: value.clone() for name, value in model.state_dict().items() if "covariance" in name}
+    history = Trainer(model, goal=SquaredError(), epochs=12, learning_rate=1e-2, progress=False).fit(train, held_out)
+    best = (held_out[:, 1:] - 0.8 * held_out[:, :-1]).square().mean().item()
+    assert history[0].validation_loss > 1.05 * best
+    assert validate(SquaredError(), model, held_out) < 1.02 * best
+    for name, value in before.items():
+        assert torch.equal(model.state_dict()[name], value)
+
+
+def test_more_weights_than_targets_are_refused():
+    with pytest.raises(ValueError, match="3 weights for 2 targets"):
+        validate(SquaredError((1.0, 1.0, 1.0)), small_model(), sequences(2, 4, 3))
