@@ -1,4 +1,4 @@
-"""How to learn a bimodal law (Model III): latent covariances by EM or gradient, and how S_obs starts and moves.
+"""Learning a bimodal distribution (Model III): latent covariances by EM or gradient, and how S_obs starts and moves.
 
     python -m benchmarks.bimodal --epochs 12 --seeds 3 --out docs/results/bimodal.json
 

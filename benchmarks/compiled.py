@@ -23,8 +23,8 @@ def main():
     population = Population(model, x, PARTICLES, SLOTS)
     population.keys.normal_()
     population.values.normal_()
-    population.lines.random_(PARTICLES)
-    population.lines_are_own = False
+    population.trajectories.random_(PARTICLES)
+    population.trajectories_are_own = False
 
     @torch.no_grad()
     def step():

@@ -1,4 +1,4 @@
-"""How noisy the gradient is: pathwise and score, fewer lines than particles, antithetic noise, other smoothers.
+"""How noisy the gradient is: pathwise and score, fewer trajectories than particles, antithetic noise, other smoothers.
 
     python -m benchmarks.gradients --out docs/results/gradients.json
 
@@ -67,7 +67,7 @@ def main() -> None:
     rows = []
     for name, model, x in models():
         row = {"model": name, "pathwise": relative_variance(model, x)}
-        row["pathwise, 3 lines"] = relative_variance(model, x, n_lines=3)
+        row["pathwise, 3 trajectories"] = relative_variance(model, x, n_trajectories=3)
         StochasticSelfAttention.draw_noise = antithetic
         row["pathwise, antithetic"] = relative_variance(model, x)
         StochasticSelfAttention.draw_noise = plain_noise
@@ -78,13 +78,17 @@ def main() -> None:
         model.config = plain
         rows.append(row)
         options.out.write_text(json.dumps(rows, indent=2) + "\n")
-    times = median_seconds({str(n): lambda n=n: gradient(model, x, 0, n_lines=n) for n in (None, 3)}, repetitions=15)
+    times = median_seconds(
+        {str(n): lambda n=n: gradient(model, x, 0, n_trajectories=n) for n in (None, 3)}, repetitions=15
+    )
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*(f"{value:.3g}" if isinstance(value, float) else value for value in row.values()))
     console = Console(width=140)
     console.print(table)
-    console.print(f"a step with 3 lines takes {times['3'] / times['None']:.2f} times as long as with {N_PARTICLES}")
+    console.print(
+        f"a step with 3 trajectories takes {times['3'] / times['None']:.2f} times as long as with {N_PARTICLES}"
+    )
 
 
 if __name__ == "__main__":

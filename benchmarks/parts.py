@@ -1,4 +1,4 @@
-"""What encoders, heads, laws and gaps cost: training step and forecast, as ratios to the paper's model.
+"""What encoders, heads, distributions and gaps cost: training step and forecast, as ratios to the paper's model.
 
     python -m benchmarks.parts --out docs/results/parts.json
 
@@ -25,10 +25,10 @@ VARIANTS = {
     "encoder: LSTM": {"encoder": "lstm"},
     "encoder: GRU": {"encoder": "gru"},
     "encoder: 2 convolutions": {"encoder": "convolution", "encoder_layers": 2},
-    "law: heteroscedastic": {"observation": "heteroscedastic"},
-    "law: Student-t": {"observation": "student_t"},
-    "law: negative binomial": {"observation": "negative_binomial"},
-    "law: categorical, 20 classes": {"observation": "categorical", "n_classes": 20},
+    "distribution: heteroscedastic": {"observation": "heteroscedastic"},
+    "distribution: Student-t": {"observation": "student_t"},
+    "distribution: negative binomial": {"observation": "negative_binomial"},
+    "distribution: categorical, 20 classes": {"observation": "categorical", "n_classes": 20},
     "a fifth of the values missing": {},
     "a fifth missing, LSTM": {"encoder": "lstm"},
 }

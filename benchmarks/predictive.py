@@ -1,4 +1,4 @@
-"""1000 samples of the one-step predictive law at every step of a test set: ours beside MC dropout.
+"""1000 samples of the one-step predictive distribution at every step of a test set: ours beside MC dropout.
 
 MC dropout needs a pass of the network for each sample; ours needs one filter with 20 particles, and draws from the
 mixture. Passes of MC dropout are batched by whichever number is fastest.

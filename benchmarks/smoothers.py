@@ -19,7 +19,7 @@ from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import fit, power_step_size, training_step
 from smc_transformer.learning.step import smooth
-from smc_transformer.smc import gather_lines, unique_ancestors
+from smc_transformer.smc import gather_trajectories, unique_ancestors
 from smc_transformer.support.randomness import as_generator
 from smct_paper.datasets import SYNTHETIC
 from smct_paper.datasets.covid import daily_counts, read_covid_deaths
@@ -57,7 +57,7 @@ def moments(tiny: bool, out: Path | None) -> Rows:
 
     n_runs = 20 if tiny else 1000
     long = sequences(1, 24, seed=3)[0]
-    cases = {"all the past, 3 steps": (None, TINY_SEQUENCE), "window 1, 24 steps": (1, long)}
+    cases = {"the past, 3 steps": (None, TINY_SEQUENCE), "window 1, 24 steps": (1, long)}
     for case, (window, x) in cases.items():
         model = tiny_model(window=window)
         # With a window of 1 every step is on its own.
@@ -87,10 +87,14 @@ def smoothed_squares(model, x, n_particles, n_runs):
         generator = as_generator(first)
         batch = x.expand(min(250, n_runs - first), -1, -1)
         result = model.filter(batch, n_particles, generator)
-        lines, log_weights, _ = smooth(model, batch, result, None, generator)
+        trajectories, log_weights, _ = smooth(model, batch, result, None, generator)
         covariances = model.latent_covariances().values()
-        noises = (s.scale(gather_lines(eps, lines)) for s, eps in zip(covariances, result.noise, strict=True))
-        squares = torch.stack([noise.square().mean(dim=(-1, -2)) for noise in noises], dim=-1)  # (run, line, noise)
+        noises = (
+            s.scale(gather_trajectories(eps, trajectories)) for s, eps in zip(covariances, result.noise, strict=True)
+        )
+        squares = torch.stack(
+            [noise.square().mean(dim=(-1, -2)) for noise in noises], dim=-1
+        )  # (run, trajectory, noise)
         runs.append((log_weights.exp().unsqueeze(-1) * squares).sum(dim=1))
     return torch.cat(runs)
 
@@ -110,9 +114,11 @@ def unique(tiny: bool, out: Path | None) -> Rows:
     for smoother, lag in SMOOTHERS:
         chosen, parts = with_smoother(model, smoother, lag), []
         generator = as_generator(1)
-        for part in test.split(8):  # backward simulation needs (lines x particles x steps) numbers for each sequence
+        for part in test.split(
+            8
+        ):  # backward simulation needs (trajectories x particles x steps) numbers for each sequence
             result = chosen.filter(part, n_particles, generator)
-            parts.append(unique_ancestors(smooth(chosen, part, result, None, generator).lines))
+            parts.append(unique_ancestors(smooth(chosen, part, result, None, generator).trajectories))
         counts[smoother, lag] = torch.cat(parts)
         mean = counts[smoother, lag].double().mean(dim=0)
         past = {str(age): round(float(mean[-age]), 2) for age in (1, 2, 5, 10, 20, 50) if age <= len(mean)}
@@ -223,7 +229,7 @@ TRAINED = (("genealogy", 1, 10), ("fixed_lag", 5, 10), ("backward", 2, 10), ("ge
 
 
 def training(tiny: bool, out: Path | None) -> Rows:
-    """Held-out NLL after a short training, above that of the true law, in nats a step."""
+    """Held-out NLL after a short training, above that of the true distribution, in nats a step."""
     n_train, n_test, epochs = (16, 8, 1) if tiny else (256, 200, 8)
     for data in ("model1", "model3"):
         source = SYNTHETIC[data]

@@ -16,7 +16,7 @@ def textbook_filter(model: SMCTransformer, x, n_particles, noise=None):
     """The objective whose gradient is the score, the log-likelihood, and S_obs's second moment.
 
     Args:
-        model: a model with a Gaussian law and one head, whose weights are used.
+        model: a model with a Gaussian distribution and one head, whose weights are used.
         x: (batch, time + 1, n_inputs).
         n_particles: number of particles.
         noise: standard noise (4, batch, particle, time, d_model), or None to draw it step by step.
@@ -24,7 +24,7 @@ def textbook_filter(model: SMCTransformer, x, n_particles, noise=None):
     attention, batch, d_model = model.attention, len(x), model.config.d_model
     rows = torch.arange(batch).unsqueeze(-1)
     keys = values = x.new_empty(batch, n_particles, 0, d_model)
-    along_line = x.new_zeros(batch, n_particles)
+    along_trajectory = x.new_zeros(batch, n_particles)
     residuals = x.new_empty(batch, n_particles, 0, model.config.n_targets)
     log_likelihood = x.new_zeros(batch)
     weights = None
@@ -32,7 +32,7 @@ def textbook_filter(model: SMCTransformer, x, n_particles, noise=None):
         if weights is not None:
             parents = torch.multinomial(weights, n_particles, replacement=True)
             keys, values = keys[rows, parents], values[rows, parents]
-            along_line, residuals = along_line[rows, parents], residuals[rows, parents]
+            along_trajectory, residuals = along_trajectory[rows, parents], residuals[rows, parents]
         eps = torch.randn(4, batch, n_particles, d_model) if noise is None else noise[:, :, :, step]
         embedding = model.encoder.projection(x[:, step]).unsqueeze(1)
         query = attention.query(embedding) + attention.query_covariance.scale(eps[0])
@@ -46,10 +46,10 @@ def textbook_filter(model: SMCTransformer, x, n_particles, noise=None):
         mean = model.readout(z, embedding)
         residual = x[:, None, step + 1, : model.config.n_targets] - mean
         log_density = model.observation.covariance.log_density(residual)
-        along_line = along_line + log_density
+        along_trajectory = along_trajectory + log_density
         residuals = torch.cat((residuals, residual.detach().unsqueeze(2)), dim=2)
         weights = F.softmax(log_density.detach(), dim=1)
         log_likelihood += torch.logsumexp(log_density.detach(), dim=1) - math.log(n_particles)
-    objective = (weights * along_line).sum(dim=1)
+    objective = (weights * along_trajectory).sum(dim=1)
     second_moment = torch.einsum("bm,bmti,bmtj->ij", weights, residuals, residuals) / (batch * (x.shape[1] - 1))
     return objective, log_likelihood, second_moment

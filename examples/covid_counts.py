@@ -1,4 +1,4 @@
-"""Daily covid deaths of US counties as counts: a negative binomial law beside Gaussian ones.
+"""Daily covid deaths of US counties as counts: a negative binomial distribution beside Gaussian ones.
 
     python examples/covid_counts.py --data path/to/covid_deaths_US.csv [--epochs 15] [--out results.json]
 
@@ -58,7 +58,13 @@ def main() -> None:
         if options.out:
             options.out.write_text(json.dumps(rows, indent=2) + "\n")
     table = Table(
-        "law", "CRPS", "PICP 95 %", "MPIW", "below 0 (95 % interval)", "NLL (nats)", title="covid, one step ahead"
+        "distribution",
+        "CRPS",
+        "PICP 95 %",
+        "MPIW",
+        "below 0 (95 % interval)",
+        "NLL (nats)",
+        title="covid, one step ahead",
     )
     for name, row in rows.items():
         keys = ("crps", "picp", "mpiw", "below_zero", "nll")
@@ -68,7 +74,7 @@ def main() -> None:
 
 def run(settings, train, validation, test, epochs):
     counts = settings["observation"] == "negative_binomial"
-    # Gaussian laws work on log(1 + count), scaled; their forecasts are brought back through the exact inverse.
+    # Gaussian distributions work on log(1 + count), scaled; their forecasts are brought back through the exact inverse.
     scale = 1.0 if counts else torch.log1p(train[~train.isnan()]).std()
     to_model = (lambda x: x) if counts else (lambda x: torch.log1p(x) / scale)
     to_counts = (lambda x: x) if counts else (lambda x: torch.expm1(x * scale))

@@ -122,7 +122,9 @@ def test_missing_targets_after_the_first_step_are_accepted(method, step):
 def test_replay_of_missing_values_needs_them_completed():
     x = good_sequences()
     x[1, 3, 0] = math.nan
-    with pytest.raises(ValueError, match="x has missing values: replay needs the targets as completed by each line"):
+    with pytest.raises(
+        ValueError, match="x has missing values: replay needs the targets as completed by each trajectory"
+    ):
         small_model().replay(x, some_noise())
 
 
@@ -348,7 +350,7 @@ def test_training_names_the_sequence_of_the_training_data_not_of_the_shuffled_ba
 
 @pytest.mark.parametrize("name", ["log_prob", "cdf", "crps", "pit"])
 @pytest.mark.parametrize("shape", [(3, 6, 1), (3, 5, 2), (1, 5, 1), (3, 1, 1), (5, 1), (3, 5), (5, 3, 1)])
-def test_values_of_another_shape_than_the_predictive_law(name, shape):
+def test_values_of_another_shape_than_the_predictive_distribution(name, shape):
     predictive = small_model().filter(good_sequences(), generator=0).predictive
     message = f"expected values of shape (batch=3, time=5, target=1), got {shape}"
     with pytest.raises(ValueError, match=re.escape(message)):

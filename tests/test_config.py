@@ -251,7 +251,7 @@ def test_a_number_of_classes_without_classes_is_rejected():
     "settings",
     [
         *({"encoder": encoder} for encoder in CHOICES["encoder"]),
-        *({"observation": law} for law in CHOICES["observation"]),
+        *({"observation": distribution} for distribution in CHOICES["observation"]),
     ],
     ids=lambda settings: next(iter(settings.values())),
 )

@@ -1,4 +1,4 @@
-"""Empirical laws against naive loops, numpy and scoringrules."""
+"""Empirical distributions against naive loops, numpy and scoringrules."""
 
 import math
 from itertools import pairwise
@@ -52,9 +52,9 @@ def test_interval_of_samples_is_that_of_numpy():
 
 
 def test_cdf_of_samples_counts_ties_half():
-    law = Samples(torch.tensor([0.0, 1.0, 1.0, 2.0]).view(1, 4, 1, 1).expand(1, 4, 5, 1))
+    distribution = Samples(torch.tensor([0.0, 1.0, 1.0, 2.0]).view(1, 4, 1, 1).expand(1, 4, 5, 1))
     values = torch.tensor([-0.5, 0.5, 1.0, 1.5, 2.0]).view(1, 5, 1)
-    assert law.cdf(values).flatten().tolist() == [0.0, 0.25, 0.5, 0.75, 0.875]
+    assert distribution.cdf(values).flatten().tolist() == [0.0, 0.25, 0.5, 0.75, 0.875]
 
 
 def test_samples_keep_steps_and_targets_together():
@@ -66,12 +66,12 @@ def test_samples_keep_steps_and_targets_together():
         assert seen == rows[b]
 
 
-def test_all_laws_speak_the_same_language():
+def test_all_distributions_speak_the_same_language():
     draws, _ = draws_and_values()
     mixture = GaussianMixture(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2, 1), torch.eye(1))
     residuals = ShiftedResiduals(draws.mean(dim=1), [Residuals(draws[0, :, 0])], [0] * 4)
-    for law in (Samples(draws), Point(draws.mean(dim=1)), residuals, mixture):
-        assert isinstance(law, Predictive)
+    for distribution in (Samples(draws), Point(draws.mean(dim=1)), residuals, mixture):
+        assert isinstance(distribution, Predictive)
 
 
 def test_a_point_is_scored_by_its_absolute_error():
@@ -91,22 +91,22 @@ def test_shifted_residuals_are_the_samples_they_stand_for(shared):
     rows[:, :10] = rows[:, 10:20]  # ties
     location = torch.randn(3, 4, 2, generator=generator, dtype=torch.float64)
     which = [0, 0, 0, 0] if shared else [0, 1, 1, 0]
-    law = ShiftedResiduals(location, [Residuals(part) for part in rows], which)
+    distribution = ShiftedResiduals(location, [Residuals(part) for part in rows], which)
     samples = Samples(location.unsqueeze(1) + rows[which].movedim(1, 0))
     values = location + torch.randn(3, 4, 2, generator=generator, dtype=torch.float64)
-    torch.testing.assert_close(law.mean, samples.mean)
-    torch.testing.assert_close(law.crps(values), samples.crps(values))
-    torch.testing.assert_close(law.cdf(values), samples.cdf(values))
-    for found, expected in zip(law.interval(0.9), samples.interval(0.9), strict=True):
+    torch.testing.assert_close(distribution.mean, samples.mean)
+    torch.testing.assert_close(distribution.crps(values), samples.crps(values))
+    torch.testing.assert_close(distribution.cdf(values), samples.cdf(values))
+    for found, expected in zip(distribution.interval(0.9), samples.interval(0.9), strict=True):
         torch.testing.assert_close(found, expected)
 
 
 def test_shifted_residuals_far_from_everything():
-    law = ShiftedResiduals(torch.zeros(1, 1, 1), [Residuals(torch.randn(50, 1))], [0])
+    distribution = ShiftedResiduals(torch.zeros(1, 1, 1), [Residuals(torch.randn(50, 1))], [0])
     for value, probability in ((-1e3, 0.0), (1e3, 1.0)):
         x = torch.full((1, 1, 1), value)
-        assert law.cdf(x).item() == probability
-        assert law.crps(x).item() == pytest.approx(1e3, rel=0.01)
+        assert distribution.cdf(x).item() == probability
+        assert distribution.crps(x).item() == pytest.approx(1e3, rel=0.01)
 
 
 def test_shifted_residuals_draw_whole_rows():

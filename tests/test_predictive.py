@@ -98,7 +98,7 @@ def test_quantiles_of_the_far_lower_tail_are_accurate_relative_to_it(dtype, tole
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_quantiles_of_a_bimodal_law_lie_in_its_modes(dtype):
+def test_quantiles_of_a_bimodal_distribution_lie_in_its_modes(dtype):
     # Below p = 0.3 all the mass is that of the left mode, so its quantile at p / 0.3 is the answer.
     mixture = one_target(**BIMODAL, dtype=dtype)
     tolerance = 20 * torch.finfo(dtype).eps
@@ -108,7 +108,7 @@ def test_quantiles_of_a_bimodal_law_lie_in_its_modes(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_quantile_at_the_gap_of_a_bimodal_law_lies_between_the_modes(dtype):
+def test_quantile_at_the_gap_of_a_bimodal_distribution_lies_between_the_modes(dtype):
     assert -5.0 < one_target(**BIMODAL, dtype=dtype).quantile(0.3).item() < 5.0
 
 
@@ -153,7 +153,7 @@ def test_interval_holds_its_level_of_the_samples():
     assert ((held - level).abs() < LIMIT * math.sqrt(level * (1 - level) / n_samples)).all()
 
 
-def test_interval_of_a_bimodal_law_is_not_the_gaussian_one():
+def test_interval_of_a_bimodal_distribution_is_not_the_gaussian_one():
     mixture = one_target(**BIMODAL)
     lower, upper = (end.item() for end in mixture.interval(0.95))
     mean, deviation = mixture.mean.item(), mixture.variance.sqrt().item()
@@ -244,7 +244,7 @@ def test_samples_have_an_axis_of_their_own():
     assert samples.shape == (2, 7, 3, 4)
 
 
-def test_sample_moments_are_those_of_the_law():
+def test_sample_moments_are_those_of_the_distribution():
     mixture = random_mixture()
     n_samples = 20_000
     samples = mixture.sample(n_samples, as_generator(0))
@@ -273,7 +273,7 @@ def test_samples_of_several_targets_belong_together():
     assert abs(within) > 2 * LIMIT * error  # and so would independent noise
 
 
-def test_samples_follow_the_law_of_each_target():
+def test_samples_follow_the_distribution_of_each_target():
     mixture = random_mixture(batch=1, n_steps=1)
     samples = mixture.sample(5_000, as_generator(0))
     transform = exact_cdf(mixture, samples[0])[:, 0]
@@ -303,15 +303,15 @@ def test_the_generator_determines_the_samples():
 # --- CRPS ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("law", [THREE_BUMPS, BIMODAL], ids=["three bumps", "bimodal"])
+@pytest.mark.parametrize("distribution", [THREE_BUMPS, BIMODAL], ids=["three bumps", "bimodal"])
 @pytest.mark.parametrize("x", [-5.0, 0.2, 4.0, 9.0])
-def test_crps_is_the_integral_of_the_squared_difference_of_the_cdfs(law, x):
-    mixture = one_target(**law)
+def test_crps_is_the_integral_of_the_squared_difference_of_the_cdfs(distribution, x):
+    mixture = one_target(**distribution)
 
     def cdf(y):
         return exact_cdf(mixture, at(y, mixture)).item()
 
-    points = law["means"]
+    points = distribution["means"]
     below, _ = integrate.quad(lambda y: cdf(y) ** 2, -12.0, x, points=[m for m in points if m < x] or None, limit=200)
     above, _ = integrate.quad(
         lambda y: (cdf(y) - 1) ** 2, x, 12.0, points=[m for m in points if m > x] or None, limit=200

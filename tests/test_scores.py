@@ -1,4 +1,4 @@
-"""Scores of hand-made predictive laws with known answers."""
+"""Scores of hand-made predictive distributions with known answers."""
 
 import math
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
     from smc_transformer.nn.attention import StochasticSelfAttention
     from smc_transformer.nn.encoders import CausalEncoder
-    from smc_transformer.nn.observation import GaussianMixture, ObservationLaw
+    from smc_transformer.nn.observation import GaussianMixture, ObservationModel
     from smc_transformer.predictive import Mixture
     from smc_transformer.smc.weights import WeightCollapseError
 
@@ -22,7 +22,7 @@ __all__ = [
     "Forecaster",
     "GaussianMixture",
     "Mixture",
-    "ObservationLaw",
+    "ObservationModel",
     "SMCTransformer",
     "SMCTransformerConfig",
     "StochasticSelfAttention",
@@ -39,7 +39,7 @@ _HOMES = {
     "Forecaster": "smc_transformer.forecaster",
     "GaussianMixture": "smc_transformer.nn.observation",
     "Mixture": "smc_transformer.predictive",
-    "ObservationLaw": "smc_transformer.nn.observation",
+    "ObservationModel": "smc_transformer.nn.observation",
     "SMCTransformer": "smc_transformer.model",
     "SMCTransformerConfig": "smc_transformer.config",
     "StochasticSelfAttention": "smc_transformer.nn.attention",

@@ -6,7 +6,7 @@ from typing import Any
 from smc_transformer.inference.proposals import PROPOSALS
 from smc_transformer.nn.covariance import COVARIANCES
 from smc_transformer.nn.encoders.registry import ENCODERS
-from smc_transformer.nn.observation.registry import LAWS
+from smc_transformer.nn.observation.registry import OBSERVATION_MODELS
 from smc_transformer.nn.readout import READOUTS
 from smc_transformer.smc.resampling import RESAMPLERS
 from smc_transformer.smc.smoothers import SMOOTHERS
@@ -34,9 +34,9 @@ class SMCTransformerConfig:
         input_changes: give the encoder the changes of the inputs beside the inputs themselves.
         n_particles: particles of the filter, unless a call asks for another number.
         covariance: structure of the latent noises: "isotropic", "diagonal" or "full".
-        observation: law of X_t: "gaussian" (the paper), "heteroscedastic", "student_t", "negative_binomial"
-            (counts) or "categorical" (classes). A law of one's own is given to `SMCTransformer` itself.
-        n_classes: number of classes of a categorical law.
+        observation: distribution of X_t: "gaussian" (the paper), "heteroscedastic", "student_t", "negative_binomial"
+            (counts) or "categorical" (classes). A observation model of one's own is given to `SMCTransformer` itself.
+        n_classes: number of classes of a categorical distribution.
         observation_covariance: structure of the Gaussian observation noise: "isotropic", "diagonal" or "full".
         predict_change: add the last targets to the read-out, so that the net predicts the change.
         position_encoding: None (the paper), "sinusoidal" or "learned"; for the linear and the transformer encoder
@@ -48,7 +48,8 @@ class SMCTransformerConfig:
         proposal: how z(t) is drawn once X_t is known: "bootstrap" (from the model; the paper), "guided" (by a
             linearised read-out) or "auxiliary" (guided, and particles selected by how well they will predict X_t).
         gradient: estimator of the score: "pathwise" or "score" (the paper's formula).
-        smoother: lines that gradients and EM are taken along: "genealogy" (the paper), "fixed_lag" or "backward".
+        smoother: trajectories that gradients and EM are taken along: "genealogy" (the paper), "fixed_lag" or
+            "backward".
         smoothing_lag: how many observations tell about a step, its own included for "fixed_lag", only later ones for
             "backward".
         noise_learning: how the latent covariances are learned: "gradient" or "em" (the paper). The Gaussian
@@ -109,7 +110,7 @@ class SMCTransformerConfig:
         if self.d_model % self.n_heads:
             raise ValueError(f"n_heads must divide d_model={self.d_model}, got {self.n_heads}")
         check_choice(self.encoder, tuple(ENCODERS), "encoder")
-        check_choice(self.observation, tuple(LAWS), "observation")
+        check_choice(self.observation, tuple(OBSERVATION_MODELS), "observation")
         check_choice(self.covariance, tuple(COVARIANCES), "covariance")
         check_choice(self.observation_covariance, tuple(COVARIANCES), "observation_covariance")
         check_choice(self.resampling, tuple(RESAMPLERS), "resampling")

@@ -1,7 +1,7 @@
-"""Empirical laws: the law of equally likely draws, a point mass, and a shared set of residuals around any place.
+"""Empirical distributions: equally likely draws, a point mass, and a shared set of residuals around any place.
 
 They answer the same questions as a `predictive.Mixture` (mean, interval, cdf, crps, sample), but have no density.
-Scores are those of the empirical law itself, without corrections for the number of draws.
+Scores are those of the empirical distribution itself, without corrections for the number of draws.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ Interval = tuple[Float[Tensor, "batch time target"], Float[Tensor, "batch time t
 
 
 class Samples:
-    """The empirical law of draws.
+    """The empirical distribution of draws.
 
     Args:
         draws: equally likely values of each step and target.
 
     Example:
         >>> import torch
-        >>> law = Samples(torch.arange(101.0).view(1, 101, 1, 1))
-        >>> [end.item() for end in law.interval(0.9)]
+        >>> distribution = Samples(torch.arange(101.0).view(1, 101, 1, 1))
+        >>> [end.item() for end in distribution.interval(0.9)]
         [5.0, 95.0]
-        >>> round(law.cdf(torch.full((1, 1, 1), 24.5)).item(), 4)
+        >>> round(distribution.cdf(torch.full((1, 1, 1), 24.5)).item(), 4)
         0.2475
     """
 
@@ -66,7 +66,7 @@ class Samples:
     def pit(
         self, x: Float[Tensor, "batch time target"], generator: Generator | int | None = None
     ) -> Float[Tensor, "batch time target"]:
-        """The probability integral transform: uniform when the forecasts are calibrated, whatever the law.
+        """The probability integral transform: uniform when the forecasts are calibrated, whatever the distribution.
 
         Where draws are equal to x (whole numbers, a mass at zero) it is drawn between P(X < x) and P(X <= x).
         """
@@ -137,7 +137,7 @@ class Point:
 
 
 class Residuals:
-    """The empirical law of residual rows, ready for many questions: sorted once, with running sums.
+    """The empirical distribution of residual rows, ready for many questions: sorted once, with running sums.
 
     Args:
         rows: residuals that were seen together, one row each.
@@ -181,14 +181,14 @@ class Residuals:
 
 
 class ShiftedResiduals:
-    """Residuals around a location of each step: the law of location + a random residual row.
+    """Residuals around a location of each step: the distribution of location + a random residual row.
 
     The residuals are shared by all windows, so that the whole training set of them costs nothing to keep: quantiles
     only shift with the location.
 
     Args:
         location: what residuals are added to.
-        residuals: one or several laws of residuals.
+        residuals: one or several distributions of residuals.
         which: for each step, which of them it has.
     """
 
@@ -199,18 +199,20 @@ class ShiftedResiduals:
         which: Sequence[int],
     ):
         if len(which) != location.shape[1]:
-            raise ValueError(f"expected one law of residuals for each of {location.shape[1]} steps, got {len(which)}")
+            raise ValueError(
+                f"expected one distribution of residuals for each of {location.shape[1]} steps, got {len(which)}"
+            )
         self.location = location
         self.residuals = [residuals[number] for number in which]
 
     @property
     def mean(self) -> Float[Tensor, "batch time target"]:
         """Location plus mean residual."""
-        return self.location + torch.stack([law.mean for law in self.residuals])
+        return self.location + torch.stack([distribution.mean for distribution in self.residuals])
 
     def quantile(self, p: float) -> Float[Tensor, "batch time target"]:
         """Location plus quantile of the residuals."""
-        return self.location + torch.stack([law.quantile(p) for law in self.residuals])
+        return self.location + torch.stack([distribution.quantile(p) for distribution in self.residuals])
 
     def interval(self, level: float = 0.95) -> Interval:
         """Lower and upper end of the central interval that holds `level` of the probability."""
@@ -219,12 +221,12 @@ class ShiftedResiduals:
     def cdf(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
         """Share of the residuals that reach no further than x, ties counted half."""
         distance = x - self.location
-        return torch.stack([law.cdf(distance[:, t]) for t, law in enumerate(self.residuals)], dim=1)
+        return torch.stack([distribution.cdf(distance[:, t]) for t, distribution in enumerate(self.residuals)], dim=1)
 
     def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
         """Continuous ranked probability score of each target."""
         distance = x - self.location
-        return torch.stack([law.crps(distance[:, t]) for t, law in enumerate(self.residuals)], dim=1)
+        return torch.stack([distribution.crps(distance[:, t]) for t, distribution in enumerate(self.residuals)], dim=1)
 
     def log_prob(self, x: Float[Tensor, "batch time target"]) -> None:
         """None: residuals have no density."""
@@ -236,5 +238,8 @@ class ShiftedResiduals:
         """Whole rows of residuals, around the location; steps are independent."""
         generator = as_generator(generator)
         size = (len(self.location), n_samples)
-        drawn = [law.rows[torch.randint(len(law.rows), size, generator=generator)] for law in self.residuals]
+        drawn = [
+            distribution.rows[torch.randint(len(distribution.rows), size, generator=generator)]
+            for distribution in self.residuals
+        ]
         return self.location.unsqueeze(1) + torch.stack(drawn, dim=2)

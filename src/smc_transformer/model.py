@@ -17,15 +17,15 @@ from torch import Generator, Tensor, nn
 from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.inference.filter import ON_COLLAPSE, FilterResult, particle_filter
 from smc_transformer.inference.paths import sample_paths
-from smc_transformer.inference.replay import Replay, line_inputs, replay
+from smc_transformer.inference.replay import Replay, replay, trajectory_inputs
 from smc_transformer.inference.stream import StreamInfo, StreamState
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
 from smc_transformer.nn.covariance import Covariance
 from smc_transformer.nn.encoders import CausalEncoder, as_encoder
 from smc_transformer.nn.encoders.registry import make_encoder
 from smc_transformer.nn.initialisation import initialise_weights
-from smc_transformer.nn.observation import ObservationLaw
-from smc_transformer.nn.observation.registry import LAWS
+from smc_transformer.nn.observation import ObservationModel
+from smc_transformer.nn.observation.registry import OBSERVATION_MODELS
 from smc_transformer.nn.readout import READOUTS
 from smc_transformer.predictive import Mixture
 from smc_transformer.support.checks import check_choice, check_count, check_sequences
@@ -40,15 +40,16 @@ class SMCTransformer(nn.Module):
         encoder: observations to embeddings e_s.
         attention: `query`, `key`, `value` and `output` projections without bias, and the covariances of their
             noises: `query_covariance`, `key_covariance`, `value_covariance` and `attention_covariance`.
-        readout: attention vector and last embedding to the parameters of the law of X_t (`readout.projection`, ...).
-        observation: that law (for a Gaussian, `observation.covariance`).
+        readout: attention vector and last embedding to the parameters of p(X_t | z) (`readout.projection`,
+            ...).
+        observation: that distribution (for a Gaussian, `observation.covariance`).
 
     Args:
         config: settings.
         generator: a generator or seed for the initial weights; None uses torch's default generator.
         encoder: a causal module of one's own, (batch, time, features) to (batch, time, d_model), instead of the one
             that the settings name; its weights are left as they are.
-        observation: an observation law of one's own, instead of the one that the settings name.
+        observation: an observation model of one's own, instead of the one that the settings name.
     """
 
     def __init__(
@@ -57,16 +58,18 @@ class SMCTransformer(nn.Module):
         generator: Generator | int | None = None,
         *,
         encoder: nn.Module | None = None,
-        observation: ObservationLaw | None = None,
+        observation: ObservationModel | None = None,
     ):
         super().__init__()
         self.config = config
         generator = as_generator(generator)
         with torch.random.fork_rng(devices=[], enabled=generator is not None):  # torch's own first draws leave no trace
-            self.observation: ObservationLaw = LAWS[config.observation](config) if observation is None else observation
+            self.observation: ObservationModel = (
+                OBSERVATION_MODELS[config.observation](config) if observation is None else observation
+            )
             if self.observation.n_targets != config.n_targets:
                 raise ValueError(
-                    f"the observation law must have n_targets={config.n_targets}, got {self.observation.n_targets}"
+                    f"the observation model must have n_targets={config.n_targets}, got {self.observation.n_targets}"
                 )
             if config.predict_change and not self.observation.can_shift:
                 raise ValueError(f"predict_change has no meaning for {type(self.observation).__name__}")
@@ -138,27 +141,28 @@ class SMCTransformer(nn.Module):
         self,
         x: Float[Tensor, "batch time_plus_1 n_inputs"],
         noise: Noise,
-        completed: Float[Tensor, "batch line time n_targets"] | None = None,
+        completed: Float[Tensor, "batch trajectory time n_targets"] | None = None,
     ) -> Replay:
         """Rebuild the latents, parameters and densities that given noise makes, in parallel and with gradients.
 
         Args:
             x: the sequences that were filtered.
-            noise: noise of each line, (batch, line, time, d_model): the filter's, `noise.along(lines)`.
-            completed: where values are missing, the targets as each line completed them: the filter's
-                `completed`, gathered along lines.
+            noise: noise of each trajectory, (batch, trajectory, time, d_model): the filter's,
+                `noise.along(trajectories)`.
+            completed: where values are missing, the targets as each trajectory completed them: the filter's
+                `completed`, gathered along trajectories.
         """
         x = self.check(x, min_time=2)
         expected = (len(x), x.shape[1] - 1, self.config.d_model)
         for name, eps in noise._asdict().items():
             if eps.ndim != 4 or (eps.shape[0], *eps.shape[2:]) != expected:
                 raise ValueError(
-                    f"the {name} noise must have shape (batch={len(x)}, line, time={expected[1]}, "
+                    f"the {name} noise must have shape (batch={len(x)}, trajectory, time={expected[1]}, "
                     f"d_model={expected[2]}), got {tuple(eps.shape)}"
                 )
         if completed is None and x.isnan().any():
-            raise ValueError("x has missing values: replay needs the targets as completed by each line")
-        return replay(self, line_inputs(self, x, completed), noise)
+            raise ValueError("x has missing values: replay needs the targets as completed by each trajectory")
+        return replay(self, trajectory_inputs(self, x, completed), noise)
 
     def init_state(
         self, batch: int = 1, n_particles: int | None = None, generator: Generator | int | None = None
@@ -197,7 +201,7 @@ class SMCTransformer(nn.Module):
         return state, state.observe(x, on_collapse=on_collapse)
 
     def predictive(self, state: StreamState) -> Mixture:
-        """The law of the next observation of each stream, (batch, 1, target)."""
+        """The distribution of the next observation of each stream, (batch, 1, target)."""
         self._check_state(state)
         return state.predictive()
 
@@ -254,7 +258,7 @@ class SMCTransformer(nn.Module):
         last_targets: Float[Tensor, "*#batch n_targets"],
         outputs: Float[Tensor, "*batch n_parameters"] | None = None,
     ) -> Float[Tensor, "*batch n_parameters"]:
-        """The parameters of the law of X_t, from z(t), e_{t-1} and the targets of X_{t-1}.
+        """The parameters of the distribution of X_t, from z(t), e_{t-1} and the targets of X_{t-1}.
 
         `outputs` of the read-out net can be given where they are known already.
         """

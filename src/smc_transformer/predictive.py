@@ -76,7 +76,7 @@ class Components(ABC):
 
 
 class VarianceParts(NamedTuple):
-    """The law of total variance over particles."""
+    """The distribution of total variance over particles."""
 
     between: Float[Tensor, "batch time target"]
     """Variance of the particles' means: what the latents are unsure of."""
@@ -85,7 +85,7 @@ class VarianceParts(NamedTuple):
 
 
 class Mixture:
-    """A mixture over particles of some law of the targets.
+    """A mixture over particles of some distribution of the targets.
 
     Args:
         log_weights: normalised log-weights of the components.
@@ -141,7 +141,7 @@ class Mixture:
     def pit(
         self, x: Float[Tensor, "batch time target"], generator: Generator | int | None = None
     ) -> Float[Tensor, "batch time target"]:
-        """The probability integral transform: uniform when the forecasts are calibrated, whatever the law.
+        """The probability integral transform: uniform when the forecasts are calibrated, whatever the distribution.
 
         For whole numbers it is drawn between P(X < x) and P(X <= x), which makes it uniform too.
         """
@@ -170,7 +170,7 @@ class Mixture:
     def _quantile(self, p: float) -> Float[Tensor, "batch time target"]:
         if not 0.0 < p < 1.0:
             raise ValueError(f"a quantile needs a probability strictly between 0 and 1, got {p}")
-        # Cantelli's inequality bounds the quantiles of any law by its mean and deviation.
+        # Cantelli's inequality bounds the quantiles of any distribution by its mean and deviation.
         mean, deviation = self.mean, self.variance.sqrt()
         lower = mean - deviation * (math.sqrt((1 - p) / p) + 1e-3)
         upper = mean + deviation * (math.sqrt(p / (1 - p)) + 1e-3)

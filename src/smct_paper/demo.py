@@ -1,4 +1,4 @@
-"""The demonstration: learn Model I, whose law is known, and see how close the learned distribution comes."""
+"""The demonstration: learn Model I, whose distribution is known, and see how close the learned distribution comes."""
 
 import json
 from pathlib import Path

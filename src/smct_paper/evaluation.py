@@ -1,6 +1,6 @@
-"""One evaluator for every method: one-step laws and forecast paths, scored on the same test windows.
+"""One evaluator for every method: one-step distributions and forecast paths, scored on the same test windows.
 
-unistep     the laws of X_1, ..., X_L of each window, each given the past.
+unistep     the distributions of X_1, ..., X_L of each window, each given the past.
 multistep   paths of X_{H+1}, ..., X_L, given X_0, ..., X_H.
 
 Only the first `n_targets` columns are scored, and only where they were observed. All averages are over windows, steps
@@ -100,7 +100,7 @@ def _unistep(method: Method, data: "Windows", test: Tensor, n_samples: int, seed
         # Modelled columns that are no targets are not scored: as if they were missing.
         observed = x[:, 1:, : data.n_modelled].clone()
         observed[..., data.n_targets :] = float("nan")
-        scores.add_laws(predictive, observed)
+        scores.add_distributions(predictive, observed)
         scores.add_density(predictive, observed)
         if data.name in SYNTHETIC and not method.is_point:
             samples = predictive.sample(n_samples, generator)
@@ -123,7 +123,7 @@ def _multistep(method: Method, data: "Windows", test: Tensor, n_samples: int, se
             )
         paths, observed = paths[..., : data.n_targets], future[..., : data.n_targets]
         predictive: Predictive = Point(paths[:, 0]) if method.is_point else Samples(paths)
-        scores.add_laws(predictive, observed)
+        scores.add_distributions(predictive, observed)
         # All paths of a point forecast are the same: one of them has the same score.
         scores.add("energy_score", energy_score(paths[:, :1] if method.is_point else paths, observed))
     return scores.summary()
@@ -138,7 +138,7 @@ class _Scores:
     def add(self, name: str, values: Tensor) -> None:
         self.parts.setdefault(name, []).append(values.double())
 
-    def add_laws(self, predictive: Predictive, observed: Float[Tensor, "batch time target"]) -> None:
+    def add_distributions(self, predictive: Predictive, observed: Float[Tensor, "batch time target"]) -> None:
         """Scores of each target alone."""
         unseen = observed.isnan()
 

@@ -109,7 +109,7 @@ def linear_forecaster(n_particles):
     return forecaster.fit(table, progress=False)
 
 
-def test_forecasts_after_gaps_have_the_exact_law():
+def test_forecasts_after_gaps_have_the_exact_distribution():
     forecaster, n_copies = linear_forecaster(n_particles=500), 60
     random = np.random.default_rng(1)
     history = series("a copy", random.normal(size=9), z=100 + 5 * random.normal(size=9))
@@ -137,7 +137,7 @@ def test_forecasts_after_gaps_have_the_exact_law():
     assert (error.numpy() < 0.05 * exact_variance).all()
 
 
-def test_an_update_has_the_law_of_a_pass_over_all_rows():
+def test_an_update_has_the_distribution_of_a_pass_over_all_rows():
     table = pd.concat([walks(40, seed=3).assign(unique_id=f"copy {number}") for number in range(80)])
     table.loc[table["ds"] == 33, "y"] = NAN
     forecaster = make(n_particles=40).fit(head(table, 30), progress=False)
@@ -187,7 +187,7 @@ def test_forecasts_leave_no_trace():
     assert not one.predict(seed=1).equals(one.predict(seed=2))
 
 
-def test_scores_are_those_of_the_one_step_law():
+def test_scores_are_those_of_the_one_step_distribution():
     table = walks(60, 40)
     table.loc[10, "y"] = NAN
     forecaster = make(n_particles=5000).fit(table, progress=False)
@@ -198,8 +198,8 @@ def test_scores_are_those_of_the_one_step_law():
     ]
     assert len(scores) == 59 - 1 + 39  # neither the first rows, which nothing predicts, nor the missing one
     assert ((scores["pit"] - 0.5).abs() > 0.4).equals(scores["outside-80"])
-    # The density is in the user's units: it must agree with an independent one-step law, up to 5000 particles and 2000
-    # paths, which leave a standard error of 0.04 between the two (measured over seeds).
+    # The density is in the user's units: it must agree with an independent one-step distribution, up to 5000 particles
+    # and 2000 paths, which leave a standard error of 0.04 between the two (measured over seeds).
     one_step = forecaster.forecast(head(table[table["unique_id"] == "b"], 39), h=1, n_paths=2000)
     last = table[table["unique_id"] == "b"].tail(1)
     exact = one_step.log_prob(last)["log_density"].item()
@@ -222,7 +222,7 @@ def test_the_state_of_a_stream_does_not_grow():
 
     def held():
         population = forecaster.fitted.standings["a"].population
-        return [tensor.shape for tensor in (population.keys, population.lines, *population.encoder_state)]
+        return [tensor.shape for tensor in (population.keys, population.trajectories, *population.encoder_state)]
 
     before = held()
     forecaster.update(series("a", np.sin(np.arange(100)), start=60))

@@ -185,7 +185,7 @@ def test_windows_of_a_backtest_do_not_overlap_whatever_the_horizon(two_targets):
     assert found["ds"].tolist() == list(range(59, 80))
 
 
-def test_whole_number_laws():
+def test_whole_number_distributions():
     random = np.random.default_rng(0)
     table = series("a", random.poisson(4, 80))
     forecaster = make(scaling="none", config={**TINY, "observation": "negative_binomial"}, training=SHORT)

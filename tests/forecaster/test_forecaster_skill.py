@@ -103,7 +103,7 @@ def test_a_past_input_informs_the_next_step_and_is_itself_unknown_ahead():
     without = learner(horizon=2).fit(train, progress=False)
     assert mean_squared_error(with_input, train, future, h=1) < 0.5
     assert mean_squared_error(without, train, future, h=1) > 2.5
-    # Two steps ahead z is not known, so the forecast must be as unsure as the law: deviation 2, not 0.2.
+    # Two steps ahead z is not known, so the forecast must be as unsure as the distribution: deviation 2, not 0.2.
     deviation = with_input.forecast(train, h=2, n_paths=400).paths[..., 0].std(axis=1).mean(axis=0)
     assert deviation[0] < 0.8
     assert deviation[1] > 1.5

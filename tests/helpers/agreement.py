@@ -11,7 +11,7 @@ from smc_transformer.inference.filter import particle_filter
 from smc_transformer.kernels import disabled
 from smc_transformer.nn import Covariance
 from smc_transformer.nn.attention import Noise
-from smc_transformer.nn.observation.scaled import ScaledLaw, nearest_correlation
+from smc_transformer.nn.observation.scaled import ScaledObservation, nearest_correlation
 
 ROUNDING = 1e-11
 """Allowed in float64, relative to the largest number: fifty thousand roundings, some hundred of what is seen."""
@@ -65,12 +65,16 @@ def random_model(seed=0, *, training=False, **settings):
     norms = (part for part in model.readout.modules() if isinstance(part, nn.LayerNorm))
     for norm, epsilon in zip(norms, (1e-3, 1e-2), strict=False):
         norm.eps = epsilon
-    law = model.observation
-    if isinstance(law, ScaledLaw):
-        law.correlation.copy_(nearest_correlation(random_covariance(law.correlation, generator)))
+    distribution = model.observation
+    if isinstance(distribution, ScaledObservation):
+        distribution.correlation.copy_(nearest_correlation(random_covariance(distribution.correlation, generator)))
         # Narrow, so that evaluation mode cuts some of the log-scales off at either end.
-        law.lowest.copy_(law.initial_log_scale - 0.3 * torch.rand(law.n_targets, generator=generator))
-        law.highest.copy_(law.initial_log_scale + 0.3 * torch.rand(law.n_targets, generator=generator))
+        distribution.lowest.copy_(
+            distribution.initial_log_scale - 0.3 * torch.rand(distribution.n_targets, generator=generator)
+        )
+        distribution.highest.copy_(
+            distribution.initial_log_scale + 0.3 * torch.rand(distribution.n_targets, generator=generator)
+        )
     return model
 
 
@@ -139,13 +143,18 @@ def random_case(seed):
     )
 
 
-LAWS = (*OPTIONS["observation"], "negative_binomial", "categorical")
+OBSERVATIONS = (*OPTIONS["observation"], "negative_binomial", "categorical")
 
 
 def step_case(seed, **settings):
-    """A model, and sequences that it can observe: of any law, some with gaps. The seed counts through the laws."""
+    """A model, and sequences that it can observe, some with gaps. The seed counts through the observation models."""
     case = random_case(seed)
-    settings = {**case.settings, "observation": LAWS[seed % 5], "window": OPTIONS["window"][seed // 5 % 5], **settings}
+    settings = {
+        **case.settings,
+        "observation": OBSERVATIONS[seed % 5],
+        "window": OPTIONS["window"][seed // 5 % 5],
+        **settings,
+    }
     if settings["observation"] == "categorical":
         settings |= {"n_targets": 1, "n_inputs": 1, "predict_change": False, "n_classes": 4}
     x = sequences(case.batch, 3 + case.n_steps, settings["n_inputs"], seed=seed)

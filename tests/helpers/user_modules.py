@@ -1,4 +1,4 @@
-"""Read-outs and laws as a user would write them."""
+"""Read-outs and distributions as a user would write them."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.distributions import Laplace
 
-from smc_transformer.nn.observation import GaussianLaw, HeteroscedasticLaw
+from smc_transformer.nn.observation import GaussianObservation, HeteroscedasticObservation
 from smc_transformer.nn.observation.gaussian import GaussianComponents
 from smc_transformer.nn.readout import TransformerReadout
 
@@ -41,32 +41,32 @@ class LaplaceComponents(GaussianComponents):
         return Laplace(self.mean, 0.7).log_prob(x).sum(dim=-1)
 
 
-class LaplaceLaw(GaussianLaw):
-    """Overrides the distributions of a law that the kernel knows."""
+class LaplaceLaw(GaussianObservation):
+    """Overrides the distributions of an observation model that the kernel knows."""
 
     def components(self, parameters):
         return LaplaceComponents(parameters, self.covariance.root())
 
 
 class WiderLaw(LaplaceLaw):
-    """A grandchild of such a law, which inherits what the child overrides."""
+    """A grandchild of such an observation model, which inherits what the child overrides."""
 
 
-class ShiftedTwiceLaw(GaussianLaw):
+class ShiftedTwiceLaw(GaussianObservation):
     """Overrides what `predict_change` means."""
 
     def shift(self, parameters, last_targets):
         return super().shift(parameters, 2 * last_targets)
 
 
-class DampedLaw(GaussianLaw):
+class DampedLaw(GaussianObservation):
     """Overrides what `predict_change` means, by more than adding something."""
 
     def shift(self, parameters, last_targets):
         return 0.5 * parameters + last_targets
 
 
-class SoftplusLaw(HeteroscedasticLaw):
+class SoftplusLaw(HeteroscedasticObservation):
     """Overrides how scales come from parameters, on which the distributions depend."""
 
     def location_and_scale(self, parameters):
@@ -74,7 +74,7 @@ class SoftplusLaw(HeteroscedasticLaw):
         return location, 0.1 + nn.functional.softplus(raw)
 
 
-class MirroredLaw(GaussianLaw):
+class MirroredLaw(GaussianObservation):
     """Overrides the distributions, and says so to the kernel: a root three times as wide."""
 
     def components(self, parameters):
@@ -86,7 +86,7 @@ class MirroredLaw(GaussianLaw):
         return known._replace(root=wide, constant=known.constant - self.n_targets * math.log(3))
 
 
-class BoundedLaw(HeteroscedasticLaw):
+class BoundedLaw(HeteroscedasticObservation):
     """Overrides a part that the kernel asks for: bounds of the log-scales."""
 
     def elliptical(self):

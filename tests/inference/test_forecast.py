@@ -1,4 +1,4 @@
-"""Forecasts: joint paths with the right law, given the history and nothing else."""
+"""Forecasts: joint paths with the right distribution, given the history and nothing else."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from helpers.oracles.importance import weighted_futures
 from smc_transformer.inference import paths as forecasting
 
 
-def test_paths_of_the_linear_model_have_the_exact_joint_law():
+def test_paths_of_the_linear_model_have_the_exact_joint_distribution():
     """Window 1, linear read-out: X_{t+1} = A X_t + c + noise, so means and lagged covariances are known."""
     model = linear_model(n_inputs=2)
     history = sequences(1, 3, 2)
@@ -17,7 +17,7 @@ def test_paths_of_the_linear_model_have_the_exact_joint_law():
     paths = model.forecast(history, horizon, n_samples, generator=0)[0]
 
     unit = torch.cat((torch.zeros(1, 2), torch.eye(2))).double().view(3, 1, 2).expand(-1, 2, -1)
-    responses, noise = (tensor.detach() for tensor in linear_gaussian.law(model, unit))
+    responses, noise = (tensor.detach() for tensor in linear_gaussian.distribution(model, unit))
     offset = responses[0, 0]
     step = (responses[1:, 0] - offset).T  # A, column by column
     mean, covariance = history[0, -1], torch.zeros(2, 2).double()

@@ -1,4 +1,4 @@
-"""Proofs 2 and 3: likelihood, predictive law and smoothed latents against closed forms and quadrature."""
+"""Proofs 2 and 3: likelihood, predictive distribution and smoothed latents against closed forms and quadrature."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def test_likelihood_is_unbiased_for_the_linear_model(structure):
     exact = linear_gaussian.log_likelihood(model, x).item()
     result = repeated_filter(model, x, n_runs=20_000, n_particles=5)
     ratio, error = mean_and_error(torch.exp(result.log_likelihood - exact))
-    assert error < 0.03  # else the next line would prove little
+    assert error < 0.03  # else the next trajectory would prove little
     assert abs(ratio - 1) < 4 * error
 
 
@@ -76,7 +76,7 @@ def test_log_likelihood_converges_as_particles_grow(structure):
 def test_one_step_predictive_converges_to_the_exact_gaussian(structure):
     model = linear_model(structure)
     x = sequences(3, 5, 3)
-    mean, covariance = (tensor.detach() for tensor in linear_gaussian.law(model, x))
+    mean, covariance = (tensor.detach() for tensor in linear_gaussian.distribution(model, x))
     variance = covariance.diagonal()
     latent_variance = variance - model.observation.covariance.matrix().diagonal()
     point = mean + 0.7 * variance.sqrt()
@@ -119,11 +119,13 @@ def test_equal_weights_instead_of_the_last_weights_are_noticed():
 
 def smoothed_moments(model, result, weighted=True):
     """Smoothed moments of each run, (run, time), by name."""
-    lines = result.lines
-    x = TINY_SEQUENCE.expand(len(lines), -1, -1)
+    trajectories = result.trajectories
+    x = TINY_SEQUENCE.expand(len(trajectories), -1, -1)
     with torch.no_grad():
-        replayed = model.replay(x, result.noise.along(lines))
-    weights = result.log_weights[:, :, -1].exp() if weighted else torch.ones(lines.shape[:2]) / lines.shape[1]
+        replayed = model.replay(x, result.noise.along(trajectories))
+    weights = (
+        result.log_weights[:, :, -1].exp() if weighted else torch.ones(trajectories.shape[:2]) / trajectories.shape[1]
+    )
 
     def average(values):
         return (weights[:, :, None] * values.squeeze(-1)).sum(dim=1)

@@ -6,7 +6,7 @@ from helpers.models import make_model, mean_and_error, sequences
 from helpers.oracles import masked_linear
 
 from smc_transformer.learning import em_step, negative_log_likelihood, power_step_size, training_step
-from smc_transformer.smc import gather_lines
+from smc_transformer.smc import gather_trajectories
 
 NAN = float("nan")
 
@@ -63,10 +63,10 @@ def test_predictions_converge_to_the_exact_conditionals():
         assert ((found - covariance.diagonal()[at_t]).abs() < 4 * error + covariance.diagonal()[at_t] / 500).all(), t
 
 
-def test_drawn_values_have_the_exact_smoothing_law():
+def test_drawn_values_have_the_exact_smoothing_distribution():
     model, x = linear_model(), gappy_sequence()
     result = model.filter(repeated(x, 400), 1000, generator=0)
-    values = gather_lines(result.completed, result.lines)
+    values = gather_trajectories(result.completed, result.trajectories)
     weights = result.log_weights[:, :, -1].exp()[:, :, None, None]
     mean, covariance = masked_linear.conditional(model, x, 6)
     missing = x[1:].isnan()
@@ -150,7 +150,7 @@ def test_a_whole_gap_neither_weights_nor_resamples():
 
 
 def test_sequences_without_gaps_are_not_disturbed_by_those_with():
-    """The same law: a complete sequence has the same likelihood, alone or beside one with gaps."""
+    """The same distribution: a complete sequence has the same likelihood, alone or beside one with gaps."""
     model = make_model(d_model=3, encoder="gru", initial_latent_variance=0.3)
     whole, gappy = sequences(1, 6), sequences(1, 6, seed=1)
     gappy[:, 2] = NAN
@@ -183,7 +183,7 @@ def test_predictive_density_of_a_gap_is_the_increment():
 
 @pytest.mark.parametrize("observation", ["heteroscedastic", "student_t", "negative_binomial", "categorical"])
 @pytest.mark.parametrize("encoder", ["linear", "lstm", "transformer"])
-def test_every_law_and_encoder_takes_gaps_in_training_and_forecasts(observation, encoder):
+def test_every_distribution_and_encoder_takes_gaps_in_training_and_forecasts(observation, encoder):
     from smc_transformer.learning import fit
 
     classes = {"n_classes": 4} if observation == "categorical" else {}

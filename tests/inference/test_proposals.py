@@ -19,7 +19,14 @@ from smc_transformer.inference import population
 from smc_transformer.inference.filter import particle_filter
 from smc_transformer.inference.proposals import PROPOSALS, guided
 from smc_transformer.inference.proposals.guided import Guided, Linearised
-from smc_transformer.smc import RESAMPLERS, WeightCollapseError, gather_lines, select, systematic, uniform_log_weights
+from smc_transformer.smc import (
+    RESAMPLERS,
+    WeightCollapseError,
+    gather_trajectories,
+    select,
+    systematic,
+    uniform_log_weights,
+)
 from smc_transformer.support.randomness import as_generator
 
 NAN = float("nan")
@@ -56,7 +63,7 @@ def exact_tiny(window):
 
 
 def window_one_log_likelihood(model, x, n_nodes=31):
-    """Window 1 with any read-out and law: z(t) given X_{t-1} is Gaussian, and p(X_t | z) is summed over a grid of it.
+    """Window 1: z(t) given X_{t-1} is Gaussian, and p(X_t | z) is summed over a grid of it.
 
     An even grid, as the layer norms are not smooth enough for Gauss-Hermite. One sequence (1, time + 1, n_inputs).
     """
@@ -298,13 +305,14 @@ def test_draws_have_the_moments_of_the_posterior(readout):
     assert (np.abs(np.cov(drawn.T) - covariance) < 4.5 * (2 / n_draws) ** 0.5).all()
 
 
-# --- lines, gradients and statistics ------------------------------------------------------------------------------
+# --- trajectories, gradients and statistics
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("window", "ess_threshold"), [(None, 1.0), (1, 1.0), (3, 0.5), (None, 0.0)])
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("name", KNOWING)
-def test_replay_of_traced_lines_is_what_the_filter_saw(name, gaps, window, ess_threshold):
+def test_replay_of_traced_trajectories_is_what_the_filter_saw(name, gaps, window, ess_threshold):
     model = make_model(
         d_model=5,
         n_inputs=2,
@@ -326,12 +334,12 @@ def test_replay_of_traced_lines_is_what_the_filter_saw(name, gaps, window, ess_t
     assert all(torch.equal(eps, copy) for eps, copy in zip(given, before, strict=True))  # the caller's noise is his
     assert not torch.equal(result.noise.attention, given.attention)
     assert result.noise.query is given.query
-    lines = result.lines
-    completed = None if result.completed is None else gather_lines(result.completed, lines)
-    replayed = model.replay(x, result.noise.along(lines), completed)
-    torch.testing.assert_close(replayed.attention, gather_lines(result.attention, lines))
-    torch.testing.assert_close(replayed.parameters, gather_lines(result.read_outs, lines))
-    stale = model.replay(x, given.along(lines), completed)
+    trajectories = result.trajectories
+    completed = None if result.completed is None else gather_trajectories(result.completed, trajectories)
+    replayed = model.replay(x, result.noise.along(trajectories), completed)
+    torch.testing.assert_close(replayed.attention, gather_trajectories(result.attention, trajectories))
+    torch.testing.assert_close(replayed.parameters, gather_trajectories(result.read_outs, trajectories))
+    stale = model.replay(x, given.along(trajectories), completed)
     assert not torch.allclose(stale.attention, replayed.attention)
 
 
@@ -462,7 +470,8 @@ def test_steps_with_missing_values_are_those_of_the_bootstrap(name):
     assert gaps.tolist() == [False, True, True, False, True, False]
 
 
-# --- laws and degenerate models -----------------------------------------------------------------------------------
+# --- distributions and degenerate models
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", KNOWING)

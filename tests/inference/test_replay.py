@@ -1,4 +1,4 @@
-"""Proof 5: replaying traced lines in parallel reproduces the filter's z and means to rounding."""
+"""Proof 5: replaying traced trajectories in parallel reproduces the filter's z and means to rounding."""
 
 import itertools
 
@@ -7,17 +7,17 @@ import torch
 from helpers.models import make_model, sequences
 
 from smc_transformer.nn import Noise
-from smc_transformer.smc import RESAMPLERS, gather_lines
+from smc_transformer.smc import RESAMPLERS, gather_trajectories
 
 COMBINATIONS = list(itertools.product(RESAMPLERS, (None, 1, 3), (0.0, 0.5, 1.0)))
 
 
-def replay_lines(model, x, result, lines):
-    return model.replay(x, result.noise.along(lines))
+def replay_trajectories(model, x, result, trajectories):
+    return model.replay(x, result.noise.along(trajectories))
 
 
 @pytest.mark.parametrize(("resampling", "window", "ess_threshold"), COMBINATIONS)
-def test_replay_of_traced_lines_is_what_the_filter_saw(resampling, window, ess_threshold):
+def test_replay_of_traced_trajectories_is_what_the_filter_saw(resampling, window, ess_threshold):
     model = make_model(
         d_model=5,
         n_inputs=2,
@@ -33,25 +33,26 @@ def test_replay_of_traced_lines_is_what_the_filter_saw(resampling, window, ess_t
     )
     x = sequences(4, 9, 2)
     result = model.filter(x, n_particles=6, generator=3)
-    replayed = replay_lines(model, x, result, result.lines)
-    expected_means = gather_lines(result.predictive.components.mean, result.lines)
-    torch.testing.assert_close(replayed.attention, gather_lines(result.attention, result.lines))
+    replayed = replay_trajectories(model, x, result, result.trajectories)
+    expected_means = gather_trajectories(result.predictive.components.mean, result.trajectories)
+    torch.testing.assert_close(replayed.attention, gather_trajectories(result.attention, result.trajectories))
     torch.testing.assert_close(replayed.parameters, expected_means)
-    # The case must not be trivial: with resampling, lines do move between particles. Nothing comes before step 0.
+    # The case must not be trivial: with resampling, trajectories do move between particles. Nothing comes before step
+    # 0.
     resampled = result.resampled[:, 1:]
     assert not result.resampled[:, 0].any()
     assert resampled.any().item() == (ess_threshold > 0)
     assert resampled.all().item() == (ess_threshold == 1)
     if ess_threshold > 0:
-        assert (result.lines != torch.arange(6).view(1, -1, 1)).any()
+        assert (result.trajectories != torch.arange(6).view(1, -1, 1)).any()
 
 
-def test_lines_that_ignore_the_ancestors_are_not_reproduced():
+def test_trajectories_that_ignore_the_ancestors_are_not_reproduced():
     model = make_model(d_model=5, initial_latent_variance=0.5, initial_observation_variance=0.1)
     x = sequences(4, 9)
     result = model.filter(x, n_particles=6, generator=3)
-    themselves = torch.arange(6).view(1, -1, 1).expand_as(result.lines)
-    replayed = replay_lines(model, x, result, themselves)
+    themselves = torch.arange(6).view(1, -1, 1).expand_as(result.trajectories)
+    replayed = replay_trajectories(model, x, result, themselves)
     assert not torch.allclose(replayed.attention[..., -1, :], result.attention[..., -1, :])
 
 
@@ -106,7 +107,7 @@ def test_a_float32_replay_agrees_with_a_float64_one_under_the_same_noise(structu
     double, single = in_both_types(**settings)
     x = sequences(4, 30, 2).float().double()
     result = double.filter(x, 6, generator=2)
-    noise = Noise(*(eps.float() for eps in result.noise.along(result.lines)))
+    noise = Noise(*(eps.float() for eps in result.noise.along(result.trajectories)))
     replayed = single.replay(x.float(), noise)
     expected = double.replay(x, Noise(*(eps.double() for eps in noise)))
     for name in ("attention", "parameters", "log_density"):

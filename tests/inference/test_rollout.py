@@ -1,4 +1,4 @@
-"""Differentiable paths: the law of `forecast`, and the gradient of what was drawn."""
+"""Differentiable paths: the distribution of `forecast`, and the gradient of what was drawn."""
 
 import math
 
@@ -12,14 +12,14 @@ from smc_transformer.inference import rollout as rollout_module
 from smc_transformer.inference.filter import particle_filter
 from smc_transformer.inference.rollout import rollout
 from smc_transformer.nn import Noise
-from smc_transformer.smc import gather_lines, trace_lines, uniform_log_weights
+from smc_transformer.smc import gather_trajectories, trace_trajectories, uniform_log_weights
 
 LIMIT = 4.5
 """Standard errors allowed: a test compares some dozens of numbers, each beyond 4.5 with probability 7e-6."""
 
 HORIZON = 3
 ENCODERS = ("linear", "transformer", "lstm", "gru", "convolution")
-LAWS = ("gaussian", "heteroscedastic", "student_t")
+OBSERVATIONS = ("gaussian", "heteroscedastic", "student_t")
 
 
 def seeded(seed):
@@ -44,12 +44,13 @@ def with_gaps(history):
     return gaps
 
 
-# --- the law -----------------------------------------------------------------------------------------------------
+# --- the distribution
+# -----------------------------------------------------------------------------------------------------
 
 CASES = {
     **{f"{encoder} encoder": {"encoder": encoder} for encoder in ENCODERS},
     **{f"{encoder} encoder of changes": {"encoder": encoder, "input_changes": True} for encoder in ENCODERS},
-    **{law: {"observation": law} for law in LAWS},
+    **{distribution: {"observation": distribution} for distribution in OBSERVATIONS},
     **{f"window {window}": {"window": window} for window in (1, 2, 4)},
     "two layers, heads": {"encoder": "transformer", "encoder_layers": 2, "n_heads": 2},
     "positions": {"position_encoding": "sinusoidal"},
@@ -71,11 +72,11 @@ def model_with(**settings):
 
 
 class Recorded:
-    """A rollout, and all that it drew: the lines it descends from, its noise, and the parameters of its laws."""
+    """A rollout, and all that it drew: the trajectories it descends from, its noise, and its parameters."""
 
     def __init__(self, monkeypatch, model, history, known=None, **options):
         self.noise, self.parameters, self.chosen = [], [], None
-        draw, read, choose = model.attention.draw_noise, model.read_out, rollout_module._chosen_lines
+        draw, read, choose = model.attention.draw_noise, model.read_out, rollout_module._chosen_trajectories
 
         def remember_noise(*arguments):
             self.noise.append(draw(*arguments))
@@ -85,16 +86,16 @@ class Recorded:
             self.parameters.append(read(*arguments))
             return self.parameters[-1]
 
-        def remember_lines(*arguments):
+        def remember_trajectories(*arguments):
             self.chosen = choose(*arguments)
-            self.noise.clear()  # those of the filter are in the lines
+            self.noise.clear()  # those of the filter are in the trajectories
             self.parameters.clear()
             return self.chosen
 
         with monkeypatch.context() as patch:
             patch.setattr(model.attention, "draw_noise", remember_noise)
             patch.setattr(model, "read_out", remember_parameters)
-            patch.setattr(rollout_module, "_chosen_lines", remember_lines)
+            patch.setattr(rollout_module, "_chosen_trajectories", remember_trajectories)
             self.paths = roll(model, history, known, **options)
         self.n_steps = history.shape[1] - 1
         self.history = history.unsqueeze(1) if self.chosen is None else self.chosen[1]
@@ -120,7 +121,7 @@ class Recorded:
 @pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize("case", CASES)
 def test_every_path_is_what_the_replay_makes_of_its_noise(monkeypatch, case, history):
-    """History and path as one sequence, its latents rebuilt in parallel: the law of every step is the same."""
+    """History and path as one sequence, its latents rebuilt in parallel: the distribution of every step is the same."""
     model = model_with(**CASES[case])
     record = Recorded(monkeypatch, model, HISTORIES[history])
     rows = record.whole_inputs().flatten(0, 1)
@@ -154,7 +155,7 @@ def moments(paths):
     return torch.cat((paths, paths.square(), paths[:, :, 1:] * paths[:, :, :-1]), dim=2).flatten(2)
 
 
-def assert_same_law(one, other, room=LIMIT):
+def assert_same_distribution(one, other, room=LIMIT):
     """Rows are independent runs; paths within a row share their particles."""
     (mean, error), (expected, expected_error) = (mean_and_error(moments(paths).mean(dim=1)) for paths in (one, other))
     allowed = room * (error.square() + expected_error.square()).sqrt()
@@ -163,7 +164,11 @@ def assert_same_law(one, other, room=LIMIT):
 
 
 LAW_CASES = {
-    **{f"{law}, {encoder}": {"observation": law, "encoder": encoder} for law in LAWS for encoder in ("linear", "gru")},
+    **{
+        f"{distribution}, {encoder}": {"observation": distribution, "encoder": encoder}
+        for distribution in OBSERVATIONS
+        for encoder in ("linear", "gru")
+    },
     **{encoder: {"encoder": encoder} for encoder in ENCODERS[1:]},
     "changes": {"encoder": "gru", "input_changes": True, "predict_change": True},
     "window 2": {"window": 2},
@@ -173,8 +178,8 @@ LAW_CASES = {
 
 @pytest.mark.parametrize("history", ["history", "a history of one value", "gaps"])
 @pytest.mark.parametrize("case", LAW_CASES)
-def test_paths_have_the_law_of_forecasts(without_shape_checks, case, history):
-    """Few particles and a narrow observation noise, so that it matters which lines are chosen."""
+def test_paths_have_the_distribution_of_forecasts(without_shape_checks, case, history):
+    """Few particles and a narrow observation noise, so that it matters which trajectories are chosen."""
     model = model_with(**{"initial_observation_variance": 0.05, **LAW_CASES[case]})
     runs, n_paths, n_particles = 400, 8, 12
     past = HISTORIES[history][:1].expand(runs, -1, -1)
@@ -183,31 +188,31 @@ def test_paths_have_the_law_of_forecasts(without_shape_checks, case, history):
     forecast = model.forecast(past, HORIZON, n_paths, generator=2, n_particles=n_particles)
     assert paths.shape == forecast.shape == (runs, n_paths, HORIZON, 2)
     # Squares of a Student-t with 8 degrees have a variance, but their mean is far from Gaussian yet.
-    assert_same_law(paths, forecast, room=1.5 * LIMIT if "student_t" in case else LIMIT)
+    assert_same_distribution(paths, forecast, room=1.5 * LIMIT if "student_t" in case else LIMIT)
 
 
 @pytest.mark.parametrize("history", ["history", "gaps"])
-def test_lines_are_chosen_by_the_weights_of_the_last_observation(history):
-    """Systematic resampling gives every line as many paths as its weight says, up to one."""
+def test_trajectories_are_chosen_by_the_weights_of_the_last_observation(history):
+    """Systematic resampling gives every trajectory as many paths as its weight says, up to one."""
     model, past = model_with(initial_observation_variance=0.05), HISTORIES[history]
     n_paths, n_particles = 1000, 6
-    noise, inputs = rollout_module._chosen_lines(model, past, n_paths, n_particles, seeded(1))
+    noise, inputs = rollout_module._chosen_trajectories(model, past, n_paths, n_particles, seeded(1))
     result = particle_filter(model, past, n_particles, seeded(1))
-    lines = trace_lines(result.ancestors)
+    trajectories = trace_trajectories(result.ancestors)
     for b in range(len(past)):
         for m in range(n_particles):
-            own = Noise(*(gather_lines(eps, lines)[b, m] for eps in result.noise))
+            own = Noise(*(gather_trajectories(eps, trajectories)[b, m] for eps in result.noise))
             same = torch.ones(n_paths, dtype=torch.bool)
             for found, expected in zip(noise, own, strict=True):
                 same &= (found[b] == expected).all(dim=-1).all(dim=-1)
-            twins = (lines[b] == lines[b, m]).all(dim=-1)
+            twins = (trajectories[b] == trajectories[b, m]).all(dim=-1)
             weight = result.log_weights[b, twins, -1].exp().sum()
             assert abs(same.sum() - n_paths * weight) <= 1 + 1e-9
             if result.completed is not None:
-                assert (inputs[b, same, 1:] == gather_lines(result.completed, lines)[b, m]).all()
+                assert (inputs[b, same, 1:] == gather_trajectories(result.completed, trajectories)[b, m]).all()
 
 
-def test_the_comparison_of_laws_sees_lines_that_are_chosen_without_weights(monkeypatch):
+def test_the_comparison_of_distributions_sees_trajectories_that_are_chosen_without_weights(monkeypatch):
     """In one dimension, and with much latent noise, the last weights matter a lot for what comes next."""
     model = tiny_model(initial_latent_variance=2.0, initial_observation_variance=0.05, spread_covariances=False)
     past = torch.tensor([[0.5, 2.0, 2.5]], dtype=torch.float64).unsqueeze(-1).expand(400, -1, -1)
@@ -217,22 +222,22 @@ def test_the_comparison_of_laws_sees_lines_that_are_chosen_without_weights(monke
         with torch.no_grad():
             return roll(model, past, n_paths=8, n_particles=12, seed=1)
 
-    assert_same_law(paths(), forecast)
+    assert_same_distribution(paths(), forecast)
     honest = rollout_module.RESAMPLERS["systematic"]
     equal = {"systematic": lambda weights, *rest: honest(uniform_log_weights(weights), *rest)}
     monkeypatch.setattr(rollout_module, "RESAMPLERS", equal)
     with pytest.raises(AssertionError):
-        assert_same_law(paths(), forecast)
+        assert_same_distribution(paths(), forecast)
 
 
-def test_paths_of_the_linear_model_have_the_exact_law():
+def test_paths_of_the_linear_model_have_the_exact_distribution():
     """Window 1, linear read-out: X_{t+1} = A X_t + c + noise, so means and covariances are known."""
     model = linear_model(n_inputs=2)
     history = sequences(1, 3, 2)
     with torch.no_grad():
         paths = roll(model, history, n_paths=40_000, n_particles=10)[0]
     unit = torch.cat((torch.zeros(1, 2), torch.eye(2))).double().view(3, 1, 2).expand(-1, 2, -1)
-    responses, noise = (tensor.detach() for tensor in linear_gaussian.law(model, unit))
+    responses, noise = (tensor.detach() for tensor in linear_gaussian.distribution(model, unit))
     offset, step = responses[0, 0], (responses[1:, 0] - responses[0, 0]).T
     mean, covariance = history[0, -1], torch.zeros(2, 2).double()
     for ahead in range(HORIZON):
@@ -266,12 +271,12 @@ def test_without_noise_the_path_is_the_deterministic_continuation(window, n_past
     whole = sequences(2, n_past - 1, 2)
     history = whole.clone()
     with torch.no_grad():
-        # The filter would find the noise too small for its history: its lines are all the same anyway.
+        # The filter would find the noise too small for its history: its trajectories are all the same anyway.
         model.observation.covariance.assign_(1.0)
-        lines = rollout_module._chosen_lines(model, history, 3, 4, seeded(0)) if n_past > 1 else None
+        trajectories = rollout_module._chosen_trajectories(model, history, 3, 4, seeded(0)) if n_past > 1 else None
         model.observation.covariance.assign_(1e-18)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rollout_module, "_chosen_lines", lambda *arguments: lines)
+        patch.setattr(rollout_module, "_chosen_trajectories", lambda *arguments: trajectories)
         paths = roll(model, history, n_paths=3, horizon=5)
     for _ in range(5):
         unseen = whole.new_zeros(2, 1, 2)
@@ -282,7 +287,7 @@ def test_without_noise_the_path_is_the_deterministic_continuation(window, n_past
 
 
 @pytest.mark.parametrize("input_changes", [False, True])
-@pytest.mark.parametrize("observation", LAWS)
+@pytest.mark.parametrize("observation", OBSERVATIONS)
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_without_noise_the_path_is_what_the_filter_predicts_next(encoder, observation, input_changes):
     model = nearly_without_noise(encoder=encoder, observation=observation, input_changes=input_changes)
@@ -347,7 +352,7 @@ def test_sequences_of_a_batch_do_not_mix():
 
 GRADIENT_CASES = {
     **{f"{encoder} encoder": {"encoder": encoder, "input_changes": encoder == "gru"} for encoder in ENCODERS},
-    **{law: {"observation": law} for law in LAWS},
+    **{distribution: {"observation": distribution} for distribution in OBSERVATIONS},
     "window 2, full covariances": {"window": 2, "covariance": "full"},
     "window 1, isotropic covariances": {"window": 1, "covariance": "isotropic"},
     "changes predicted, heads": {"predict_change": True, "n_heads": 2},
@@ -402,19 +407,19 @@ def test_gradients_are_those_of_finite_differences_under_common_random_numbers(c
     assert all(("query" in name or "key" in name) and alone for name in idle), idle
 
 
-def test_gradients_after_gaps_are_those_of_the_chosen_lines(monkeypatch):
-    """What the lines have seen is a constant, as is which of them were chosen."""
+def test_gradients_after_gaps_are_those_of_the_chosen_trajectories(monkeypatch):
+    """What the trajectories have seen is a constant, as is which of them were chosen."""
     model = model_with(encoder="gru")
     history = HISTORIES["gaps"]
-    chosen = rollout_module._chosen_lines(model, history, 4, 5, seeded(1))
-    monkeypatch.setattr(rollout_module, "_chosen_lines", lambda *arguments: chosen)
+    chosen = rollout_module._chosen_trajectories(model, history, 4, 5, seeded(1))
+    monkeypatch.setattr(rollout_module, "_chosen_trajectories", lambda *arguments: chosen)
     direction = torch.randn(3, 4, HORIZON, 2, generator=seeded(5), dtype=torch.float64)
     found, expected = directional_derivatives(model, lambda: (roll(model, history, n_paths=4) * direction).sum())
     assert_same_derivatives(found, expected)
     assert all(value != 0 for value in expected.values())
 
 
-def test_the_gradient_of_the_degrees_of_freedom_is_that_of_the_law():
+def test_the_gradient_of_the_degrees_of_freedom_is_that_of_the_distribution():
     """Draws of a Gamma are differentiable on average only: E X^2 of one step is scale^2 nu / (nu - 2)."""
     model = nearly_without_noise(observation="student_t", readout="linear")
     with torch.no_grad():

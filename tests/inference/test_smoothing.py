@@ -1,4 +1,4 @@
-"""Smoothers around the model: looking ahead against a replay of every composite line, and the exact smoothing law."""
+"""Smoothers around the model: densities of the future against replays, and the exact smoothing distribution."""
 
 import math
 
@@ -29,15 +29,15 @@ KINDS = {
 }
 
 
-def composite_log_density(model, x, result, lines, step, lag):
-    """For each line and particle: build the line that has this particle's past, replay it, sum the next densities."""
-    batch, n_lines, n_steps = lines.shape
+def composite_log_density(model, x, result, trajectories, step, lag):
+    """Build each trajectory that has this particle's past, replay it, sum the next densities."""
+    batch, n_trajectories, n_steps = trajectories.shape
     n_particles = result.ancestors.shape[1]
-    total = torch.empty(batch, n_lines, n_particles, dtype=torch.float64)
+    total = torch.empty(batch, n_trajectories, n_particles, dtype=torch.float64)
     for sequence in range(batch):
-        for line in range(n_lines):
+        for trajectory in range(n_trajectories):
             for particle in range(n_particles):
-                composite = lines[sequence, line].clone()
+                composite = trajectories[sequence, trajectory].clone()
                 holder = particle
                 for slot in range(step, -1, -1):
                     composite[slot] = holder
@@ -45,7 +45,9 @@ def composite_log_density(model, x, result, lines, step, lag):
                 way = composite.view(1, 1, n_steps).expand(batch, 1, n_steps)
                 with torch.no_grad():
                     replayed = model.replay(x, result.noise.along(way))
-                total[sequence, line, particle] = replayed.log_density[sequence, 0, step + 1 : step + 1 + lag].sum()
+                total[sequence, trajectory, particle] = replayed.log_density[
+                    sequence, 0, step + 1 : step + 1 + lag
+                ].sum()
     return total
 
 
@@ -53,14 +55,14 @@ def composite_log_density(model, x, result, lines, step, lag):
 @pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS.keys())
 def test_looking_ahead_is_the_replay_of_every_composite_line(settings, window):
     model = make_model(**{"d_model": 4, "d_ff": 4, "window": window, "initial_latent_variance": 0.8, **settings})
-    n_steps, n_particles, n_lines = 5, 4, 3
+    n_steps, n_particles, n_trajectories = 5, 4, 3
     x = sequences(2, n_steps, model.config.n_inputs)
     result = model.filter(x, n_particles, generator=1)
-    lines = torch.randint(n_particles, (2, n_lines, n_steps), generator=as_generator(2))
+    trajectories = torch.randint(n_particles, (2, n_trajectories, n_steps), generator=as_generator(2))
     look_ahead = LookAhead(model, x, result.noise, result.ancestors)
     for step, lag in ((0, 1), (0, 2), (1, 3), (2, 10), (n_steps - 2, 1)):
-        found = look_ahead(step, lines, lag)
-        by_hand = composite_log_density(model, x, result, lines, step, lag)
+        found = look_ahead(step, trajectories, lag)
+        by_hand = composite_log_density(model, x, result, trajectories, step, lag)
         if window is not None:  # densities that do not see the past are left out: the same for all particles
             found, by_hand = found - found[:, :, :1], by_hand - by_hand[:, :, :1]
         torch.testing.assert_close(found, by_hand, atol=1e-10, rtol=1e-10)
@@ -72,35 +74,36 @@ def test_with_a_window_of_one_the_future_tells_nothing():
     model = tiny_model(window=1)
     x = TINY_SEQUENCE.expand(2, -1, -1)
     result = model.filter(x, 5, generator=0)
-    future = LookAhead(model, x, result.noise, result.ancestors)(0, result.lines, 3)
+    future = LookAhead(model, x, result.noise, result.ancestors)(0, result.trajectories, 3)
     assert torch.equal(future, torch.zeros(2, 5, 5, dtype=torch.float64))
 
 
-def test_the_present_past_of_an_ancestral_line_has_the_densities_of_the_filter():
-    """A line with its own past is what the filter saw."""
+def test_the_present_past_of_an_ancestral_trajectory_has_the_densities_of_the_filter():
+    """A trajectory with its own past is what the filter saw."""
     model = make_model(d_model=4, initial_latent_variance=0.5)
     x = sequences(3, 6)
     result = model.filter(x, 5, generator=0)
-    lines, step = result.lines, 2
-    future = LookAhead(model, x, result.noise, result.ancestors)(step, lines, 2)
-    own = future.gather(2, lines[:, :, step, None]).squeeze(-1)
-    seen = result.predictive.components.log_prob(x[:, None, 1:]).gather(1, lines)
+    trajectories, step = result.trajectories, 2
+    future = LookAhead(model, x, result.noise, result.ancestors)(step, trajectories, 2)
+    own = future.gather(2, trajectories[:, :, step, None]).squeeze(-1)
+    seen = result.predictive.components.log_prob(x[:, None, 1:]).gather(1, trajectories)
     torch.testing.assert_close(own, seen[:, :, step + 1 : step + 3].sum(dim=-1))
 
 
-# --- the smoothing law -------------------------------------------------------------------------------------------
+# --- the smoothing distribution
+# -------------------------------------------------------------------------------------------
 
 
-def smoothed_moments(model, n_particles, seed, *, n_lines=25, n_groups=10, n_runs=200):
+def smoothed_moments(model, n_particles, seed, *, n_trajectories=25, n_groups=10, n_runs=200):
     """Smoothed moments of independent runs, (run, time), by name."""
     x = TINY_SEQUENCE.expand(n_runs, -1, -1)
     groups = []
     for group in range(n_groups):
         generator = as_generator(1000 * seed + group)
         result = model.filter(x, n_particles, generator)
-        lines, log_weights, _ = smooth(model, x, result, n_lines, generator)
+        trajectories, log_weights, _ = smooth(model, x, result, n_trajectories, generator)
         with torch.no_grad():
-            replayed = model.replay(x, result.noise.along(lines))
+            replayed = model.replay(x, result.noise.along(trajectories))
         latents, weights = replayed.latents, log_weights.exp().unsqueeze(-1)
         values = {
             "query": latents.query,
@@ -114,7 +117,7 @@ def smoothed_moments(model, n_particles, seed, *, n_lines=25, n_groups=10, n_run
     return {name: torch.cat([group[name] for group in groups]) for name in groups[0]}
 
 
-def assert_lines_have_the_smoothing_law(model):
+def assert_trajectories_have_the_smoothing_distribution(model):
     """Extrapolate from M and 2 M particles, which removes the bias of order 1 / M, and compare within 4.5 errors."""
     exact = quadrature.exact(model, TINY_SEQUENCE)
     few, many = (smoothed_moments(model, n_particles, seed) for seed, n_particles in ((1, 60), (2, 120)))
@@ -126,18 +129,18 @@ def assert_lines_have_the_smoothing_law(model):
 
 
 @pytest.mark.parametrize(("window", "ess_threshold"), [(1, 1.0), (2, 1.0), (None, 1.0), (None, 0.5)])
-def test_backward_simulation_has_the_smoothing_law(window, ess_threshold):
+def test_backward_simulation_has_the_smoothing_distribution(window, ess_threshold):
     lag = {1: 1, 2: 1, None: N_STEPS}[window]  # a window of D hides the past D - 1 steps later
     settings = {"smoother": "backward", "smoothing_lag": lag, "window": window, "ess_threshold": ess_threshold}
-    assert_lines_have_the_smoothing_law(tiny_model(**settings))
+    assert_trajectories_have_the_smoothing_distribution(tiny_model(**settings))
 
 
-def test_a_fixed_lag_that_reaches_the_start_has_the_smoothing_law():
-    assert_lines_have_the_smoothing_law(tiny_model(smoother="fixed_lag", smoothing_lag=N_STEPS))
+def test_a_fixed_lag_that_reaches_the_start_has_the_smoothing_distribution():
+    assert_trajectories_have_the_smoothing_distribution(tiny_model(smoother="fixed_lag", smoothing_lag=N_STEPS))
 
 
 def largest_bias(model, n_particles=100):
-    """Of the smoothed second moments, relative to the exact ones; 2000 runs of 25 lines know it to about 1 %."""
+    """Of the smoothed second moments, relative to the exact ones; 2000 runs of 25 trajectories know it to about 1 %."""
     exact = quadrature.exact(model, TINY_SEQUENCE)
     found = smoothed_moments(model, n_particles, seed=3)
     names = ("key_square", "value_square")
@@ -152,52 +155,53 @@ def test_what_a_short_lag_costs(smoother, lag):
 
 
 def test_backward_that_ignores_the_future_is_noticed(monkeypatch):
-    def ignorant(history, n_lines, lag, resample, look_ahead, generator=None):
-        def nothing(step, lines, lag):
-            return torch.zeros_like(look_ahead(step, lines, lag))
+    def ignorant(history, n_trajectories, lag, resample, look_ahead, generator=None):
+        def nothing(step, trajectories, lag):
+            return torch.zeros_like(look_ahead(step, trajectories, lag))
 
-        return honest(history, n_lines, lag, resample, nothing, generator)
+        return honest(history, n_trajectories, lag, resample, nothing, generator)
 
     honest = SMOOTHERS["backward"]
     monkeypatch.setitem(SMOOTHERS, "backward", ignorant)
     model = tiny_model(smoother="backward", smoothing_lag=N_STEPS)
     with pytest.raises(AssertionError, match="differs from its exact value"):
-        assert_lines_have_the_smoothing_law(model)
+        assert_trajectories_have_the_smoothing_distribution(model)
 
 
-def test_lines_of_the_filter_law_are_noticed():
-    """Fixed lag 1 is not the smoothing law, and the check says so."""
+def test_trajectories_of_the_filter_distribution_are_noticed():
+    """Fixed lag 1 is not the smoothing distribution, and the check says so."""
     with pytest.raises(AssertionError, match="differs from its exact value"):
-        assert_lines_have_the_smoothing_law(tiny_model(smoother="fixed_lag", smoothing_lag=1))
+        assert_trajectories_have_the_smoothing_distribution(tiny_model(smoother="fixed_lag", smoothing_lag=1))
 
 
-# --- learning along these lines ----------------------------------------------------------------------------------
+# --- learning along these trajectories
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("gradient", "window", "lag"), [("pathwise", None, N_STEPS), ("score", 2, 1)])
-def test_gradients_along_backward_lines_are_exact_in_the_limit(gradient, window, lag):
+def test_gradients_along_backward_trajectories_are_exact_in_the_limit(gradient, window, lag):
     model = tiny_model(window=window, gradient=gradient, smoother="backward", smoothing_lag=lag)
     exact = exact_gradient(model, quadrature.exact(model, TINY_SEQUENCE).log_likelihood)
-    assert_gradients_match(model, TINY_SEQUENCE, exact, n_lines=10, n_groups=20)
+    assert_gradients_match(model, TINY_SEQUENCE, exact, n_trajectories=10, n_groups=20)
 
 
-def test_em_statistics_along_backward_lines_are_exact_in_the_limit():
+def test_em_statistics_along_backward_trajectories_are_exact_in_the_limit():
     model = tiny_model(noise_learning="em", smoother="backward", smoothing_lag=N_STEPS)
-    assert_statistics_are_posterior_moments(model, n_lines=12)
+    assert_statistics_are_posterior_moments(model, n_trajectories=12)
 
 
 @pytest.mark.parametrize("smoother", ["fixed_lag", "backward"])
 @pytest.mark.parametrize("gradient", ["pathwise", "score"])
-def test_the_objective_is_the_mean_density_along_the_lines(gradient, smoother):
-    """Lines that the filter has not been through are computed anew; gradients are those of a replay."""
+def test_the_objective_is_the_mean_density_along_the_trajectories(gradient, smoother):
+    """Trajectories that the filter has not been through are computed anew; gradients are those of a replay."""
     model = make_model(d_model=4, d_ff=4, gradient=gradient, smoother=smoother, smoothing_lag=2, n_particles=5)
     x = sequences(3, 7)
     generator = as_generator(3)
     result = model.filter(x, 5, generator)
-    lines, log_weights, ancestral = smooth(model, x, result, None, generator)
+    trajectories, log_weights, ancestral = smooth(model, x, result, None, generator)
     assert not ancestral
     step = training_step(model, x, generator=as_generator(3))
-    replayed = model.replay(x, result.noise.along(lines))
+    replayed = model.replay(x, result.noise.along(trajectories))
     if gradient == "pathwise":
         expected = (log_weights.exp() * replayed.log_density.sum(dim=-1)).sum(dim=1)
         torch.testing.assert_close(step.objective, expected)
@@ -219,8 +223,8 @@ def test_one_particle_has_one_line(smoother):
     model = make_model(d_model=3, smoother=smoother, smoothing_lag=2)
     x = sequences(2, 5)
     result = model.filter(x, 1, generator=0)
-    lines, log_weights, _ = smooth(model, x, result)
-    assert torch.equal(lines, torch.zeros(2, 1, 5, dtype=torch.long))
+    trajectories, log_weights, _ = smooth(model, x, result)
+    assert torch.equal(trajectories, torch.zeros(2, 1, 5, dtype=torch.long))
     assert torch.equal(log_weights, torch.zeros(2, 1, dtype=torch.float64))
     step = training_step(model, x, n_particles=1, generator=0)
     torch.testing.assert_close(step.objective.detach(), result.log_likelihood)

@@ -59,7 +59,7 @@ def test_memory_does_not_grow_with_a_window():
     sizes = set()
     for t in range(60):
         state, _ = model.observe(state, sequences(1, 0, seed=t)[:, 0])
-        sizes.add(sum(tensor.numel() for tensor in (state.population.keys, state.population.lines)))
+        sizes.add(sum(tensor.numel() for tensor in (state.population.keys, state.population.trajectories)))
     assert len(sizes) == 1
 
 
@@ -73,7 +73,7 @@ def test_memory_grows_as_needed_without_a_window():
     assert state.population.n_slots == 51
 
 
-def test_predictive_is_the_law_that_the_next_observation_is_judged_by():
+def test_predictive_is_the_distribution_that_the_next_observation_is_judged_by():
     model = make_model(d_model=3, window=2)
     x = sequences(2, 8)
     state = model.init_state(2, 5, generator=0)
@@ -90,7 +90,7 @@ def test_predictive_is_the_law_that_the_next_observation_is_judged_by():
 
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("encoder", ["linear", "lstm"])
-def test_forecast_from_a_state_has_the_law_of_a_forecast_from_the_history(window, encoder):
+def test_forecast_from_a_state_has_the_distribution_of_a_forecast_from_the_history(window, encoder):
     model = make_model(d_model=3, window=window, encoder=encoder, initial_latent_variance=0.5)
     history = sequences(1, 6).expand(300, -1, -1)
     state = model.init_state(300, 100, generator=0)

@@ -37,9 +37,9 @@ def test_likelihood_is_that_of_the_deterministic_network():
     model = make_model(d_model=6, initial_latent_variance=0.0, n_inputs=2, n_targets=2)
     x = sequences(3, 7, 2)
     means = torch.from_numpy(deterministic_means(model, x))
-    law = torch.distributions.MultivariateNormal(means, model.observation.covariance.matrix())
+    distribution = torch.distributions.MultivariateNormal(means, model.observation.covariance.matrix())
     result = model.filter(x, n_particles=4, generator=0)
-    torch.testing.assert_close(result.log_likelihood, law.log_prob(x[:, 1:]).sum(dim=-1))
+    torch.testing.assert_close(result.log_likelihood, distribution.log_prob(x[:, 1:]).sum(dim=-1))
 
 
 def test_positions_change_the_embeddings_by_their_encoding():

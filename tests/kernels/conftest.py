@@ -14,11 +14,11 @@ loader = importlib.import_module("smc_transformer.kernels.library")  # the packa
 ENTRIES = (
     "particle_filter",
     "mutate_particles",
-    "inherit_lines",
-    "perturb_lines",
-    "perturb_lines_backward",
-    "attend_lines",
-    "attend_lines_backward",
+    "inherit_trajectories",
+    "perturb_trajectories",
+    "perturb_trajectories_backward",
+    "attend_trajectories",
+    "attend_trajectories_backward",
     "replay_backward",
     "fill_normal",
 )

@@ -37,9 +37,9 @@ def read_out_in_another_way(model):
 
 
 def other_distributions(model):
-    law = model.observation
-    components = law.components
-    law.components = lambda parameters: components(parameters + 1)
+    distribution = model.observation
+    components = distribution.components
+    distribution.components = lambda parameters: components(parameters + 1)
 
 
 CHANGES = [

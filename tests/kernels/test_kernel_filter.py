@@ -32,9 +32,9 @@ from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.inference.filter import filter_population, particle_filter
 from smc_transformer.kernels import disabled
 from smc_transformer.nn.attention import Noise
-from smc_transformer.nn.observation import GaussianLaw
+from smc_transformer.nn.observation import GaussianObservation
 from smc_transformer.nn.readout import TransformerReadout
-from smc_transformer.smc import RESAMPLERS, WeightCollapseError, gather_lines
+from smc_transformer.smc import RESAMPLERS, WeightCollapseError, gather_trajectories
 from smc_transformer.smc.selection import select
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -59,7 +59,7 @@ def test_the_cases_have_every_option_and_the_extreme_sizes():
         assert {getattr(case, name) for case in CASES} >= set(values), name
     scaled = [case for case in CASES if case.settings["observation"] != "gaussian"]
     assert {(case.settings["observation"], case.training) for case in scaled} == {
-        (law, training) for law in ("heteroscedastic", "student_t") for training in (False, True)
+        (distribution, training) for distribution in ("heteroscedastic", "student_t") for training in (False, True)
     }
     assert {case.settings["n_heads"] for case in CASES} >= {1, 2, 4, 5, 8, 11}
     assert any(case.settings["n_inputs"] > case.settings["n_targets"] > 1 for case in CASES)
@@ -209,7 +209,7 @@ def assert_goes_step_by_step(model, x, calls, n_particles=7):
     """The whole-sequence kernel is not asked, the kernel of one step does every step, and torch agrees."""
     n_steps = x.shape[1] - 1
     result = assert_same_filter(model, x, make_noise(model, len(x), n_particles, n_steps))
-    assert calls == {"mutate_particles": n_steps, "inherit_lines": n_steps}
+    assert calls == {"mutate_particles": n_steps, "inherit_trajectories": n_steps}
     return result
 
 
@@ -272,15 +272,18 @@ def test_a_read_out_of_ones_own(readout, calls):
     assert not torch.allclose(result.log_increments, before.log_increments)
 
 
-def with_law(law, **settings):
-    """A model with a law of one's own, and one that differs in the law's class alone, the nearest known."""
+def with_distribution(distribution, **settings):
+    """A model with an observation model of one's own, and one that differs in its class alone."""
     config = SMCTransformerConfig(d_model=5, d_ff=4, n_inputs=2, n_targets=2, **settings)
-    own, known = law(2), next(base for base in law.__mro__ if base.__module__.startswith("smc_transformer"))(2)
+    own, known = (
+        distribution(2),
+        next(base for base in distribution.__mro__ if base.__module__.startswith("smc_transformer"))(2),
+    )
     return tuple(SMCTransformer(config, generator=0, observation=one).double() for one in (own, known))
 
 
 @pytest.mark.parametrize(
-    ("law", "settings"),
+    ("distribution", "settings"),
     [
         (LaplaceLaw, {}),
         (WiderLaw, {}),
@@ -288,8 +291,8 @@ def with_law(law, **settings):
         (SoftplusLaw, {}),
     ],
 )
-def test_a_law_that_changes_the_density_of_a_known_one_is_not_taken_for_it(law, settings, calls):
-    own, known = with_law(law, **settings)
+def test_a_distribution_that_changes_the_density_of_a_known_one_is_not_taken_for_it(distribution, settings, calls):
+    own, known = with_distribution(distribution, **settings)
     x = sequences(3, 12, 2)
     result = assert_goes_step_by_step(own, x, calls)
     calls.clear()
@@ -299,9 +302,9 @@ def test_a_law_that_changes_the_density_of_a_known_one_is_not_taken_for_it(law, 
     assert (result.log_increments - other.log_increments).abs().max() > 0.01
 
 
-@pytest.mark.parametrize("law", [MirroredLaw, BoundedLaw])
-def test_a_law_that_says_how_the_kernel_should_see_it_is_run_by_the_kernel(law, calls):
-    own, known = with_law(law)
+@pytest.mark.parametrize("distribution", [MirroredLaw, BoundedLaw])
+def test_a_distribution_that_says_how_the_kernel_should_see_it_is_run_by_the_kernel(distribution, calls):
+    own, known = with_distribution(distribution)
     x = sequences(3, 12, 2)
     result = assert_same_filter(own, x, make_noise(own, 3, 7, 12))
     other = assert_same_filter(known, x, make_noise(known, 3, 7, 12))
@@ -309,13 +312,13 @@ def test_a_law_that_says_how_the_kernel_should_see_it_is_run_by_the_kernel(law, 
     assert (result.log_increments - other.log_increments).abs().max() > 0.01
 
 
-def test_a_law_that_does_not_say_how_the_kernel_should_see_it_goes_step_by_step(calls):
+def test_a_distribution_that_does_not_say_how_the_kernel_should_see_it_goes_step_by_step(calls):
     """Even if it changes nothing: what it may have changed cannot be known."""
 
-    class RenamedLaw(GaussianLaw):
+    class RenamedLaw(GaussianObservation):
         pass
 
-    own, _ = with_law(RenamedLaw)
+    own, _ = with_distribution(RenamedLaw)
     assert_goes_step_by_step(own, sequences(3, 12, 2), calls)
 
 
@@ -374,15 +377,16 @@ def test_the_population_at_the_end_is_that_of_torch(window, ess_threshold, encod
     assert len(population.encoder_state) == len(expected.encoder_state)
     for one, other in zip(population.encoder_state, expected.encoder_state, strict=True):
         assert_same(one, other, name="encoder_state")
-    # What the next step sees: lines are inherited as far back as the window reaches.
+    # What the next step sees: trajectories are inherited as far back as the window reaches.
     seen = slice(model.attention.first_slot(12), 12)
-    assert_same(population.lines[:, :, seen], expected.lines[:, :, seen], name="lines")
+    assert_same(population.trajectories[:, :, seen], expected.trajectories[:, :, seen], name="trajectories")
     for name in ("keys", "values"):
         one, other = (
-            gather_lines(getattr(end, name)[:, :, seen], end.lines[:, :, seen]) for end in (population, expected)
+            gather_trajectories(getattr(end, name)[:, :, seen], end.trajectories[:, :, seen])
+            for end in (population, expected)
         )
-        assert_same(one, other, name=f"{name} through lines")
-    moved = population.lines[:, :, seen] != torch.arange(9).view(1, -1, 1)
+        assert_same(one, other, name=f"{name} through trajectories")
+    moved = population.trajectories[:, :, seen] != torch.arange(9).view(1, -1, 1)
     assert moved.any().item() == (ess_threshold > 0 and window not in (1, 2))
 
 
@@ -401,7 +405,7 @@ def test_a_population_goes_on_where_the_kernel_left_it(window, calls):
     (z, parameters), (expected_z, expected_parameters) = both(one_more)
     assert_same(z, expected_z)
     assert_same(parameters, expected_parameters)
-    assert calls == {"particle_filter": 1, "inherit_lines": 1, "mutate_particles": 1}
+    assert calls == {"particle_filter": 1, "inherit_trajectories": 1, "mutate_particles": 1}
 
 
 # --- weights that collapse ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from helpers.agreement import assert_same, random_model
 from helpers.models import sequences
 
 from smc_transformer.kernels import disabled, library
-from smc_transformer.kernels.lines import perturb_lines
+from smc_transformer.kernels.trajectories import perturb_trajectories
 
 loader = importlib.import_module("smc_transformer.kernels.library")  # the package has a function of that name
 
@@ -72,7 +72,7 @@ def assert_torch_does_the_work():
     with disabled():
         assert torch.equal(result.log_weights, model.filter(x, 5, generator=0).log_weights)
         assert torch.equal(paths, model.forecast(x, 3, 5, generator=0))
-    assert perturb_lines(None, x.new_ones(1), x.unsqueeze(1), torch.zeros(2, 1, 6, dtype=torch.long)) is None
+    assert perturb_trajectories(None, x.new_ones(1), x.unsqueeze(1), torch.zeros(2, 1, 6, dtype=torch.long)) is None
 
 
 # --- no kernels ---------------------------------------------------------------------------------------------
@@ -88,7 +88,8 @@ def test_without_a_compiler_torch_does_the_work(missing, fresh, monkeypatch, tmp
     assert library(DOUBLE) is None
     assert_torch_does_the_work()
     warnings = messages(caplog, logging.WARNING)
-    # The table of lines has no type of its own, and asks for the kernels of float32: a warning for each of the two.
+    # The table of trajectories has no type of its own, and asks for the kernels of float32: a warning for each of the
+    # two.
     assert set(warnings) == {f"no C compiler found (CC, cc, gcc or clang): {IN_TORCH}"}
     assert len(warnings) <= 2
 
@@ -126,7 +127,7 @@ def test_what_does_not_load_is_not_kept(fresh, compiler, tmp_path, caplog):
         (torch.empty(0, device="meta"), "torch.float32 on meta"),
     ],
 )
-def test_other_types_and_devices_have_no_kernels_and_one_line_says_so(like, name, fresh, caplog):
+def test_other_types_and_devices_have_no_kernels_and_one_trajectory_says_so(like, name, fresh, caplog):
     for _ in range(3):
         assert library(like) is None
     assert messages(caplog, logging.INFO) == [f"no kernels for {name}: the filter runs in torch"]

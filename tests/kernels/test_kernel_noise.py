@@ -121,7 +121,7 @@ def test_quantiles_of_the_first_and_last_words_are_finite_and_nearly_exact(quant
     np.testing.assert_allclose(found, expected, atol=3e-3, rtol=0)
 
 
-# --- laws ---------------------------------------------------------------------------------------------------
+# --- distributions ---------------------------------------------------------------------------------------------------
 
 
 def test_numbers_are_standard_normal(numbers):

@@ -1,4 +1,4 @@
-"""Lines that no filter has been through (other smoothers than the genealogy) are replayed by the kernel as by torch."""
+"""Trajectories that no filter has been through are replayed by the kernel as by torch."""
 
 import pytest
 import torch
@@ -19,9 +19,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("smoother", "lag", "settings"), CASES)
-@pytest.mark.parametrize("n_lines", [None, 3])
+@pytest.mark.parametrize("n_trajectories", [None, 3])
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, 1e-9), (torch.float32, 2e-3)])
-def test_lines_of_other_smoothers(smoother, lag, settings, n_lines, dtype, rounding, monkeypatch):
+def test_trajectories_of_other_smoothers(smoother, lag, settings, n_trajectories, dtype, rounding, monkeypatch):
     model = random_model(smoother=smoother, smoothing_lag=lag, d_ff=6, **settings).to(dtype)
     x = sequences(3, 11).to(dtype)
     # The same noise for both: float32 noise of the kernel is not that of torch.
@@ -32,7 +32,7 @@ def test_lines_of_other_smoothers(smoother, lag, settings, n_lines, dtype, round
 
     def run():
         model.zero_grad()
-        step = training_step(model, x, n_particles=7, n_lines=n_lines, generator=3)
+        step = training_step(model, x, n_particles=7, n_trajectories=n_trajectories, generator=3)
         step.objective.sum().backward()
         gradients = {name: parameter.grad.clone() for name, parameter in model.gradient_parameters().items()}
         return step.objective.detach(), gradients

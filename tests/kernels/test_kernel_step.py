@@ -59,7 +59,7 @@ def test_a_stream_is_followed_and_continued_as_torch_does_it(seed, calls):
     assert_same_stream(seen, expected)
     assert_same(paths, expected_paths)
     assert torch.equal(state.generator.get_state(), other.generator.get_state())
-    assert calls == {"mutate_particles": x.shape[1] + 4, "inherit_lines": x.shape[1]}
+    assert calls == {"mutate_particles": x.shape[1] + 4, "inherit_trajectories": x.shape[1]}
 
 
 @pytest.mark.parametrize("window", [None, 1, 2, 5, 16, 17])
@@ -95,7 +95,7 @@ def test_noise_of_a_step_may_lie_in_memory_as_it_likes(covariance, calls):
 
 @pytest.mark.parametrize("window", [None, 4])
 def test_a_stream_may_change_over_between_kernels_and_torch(window, calls):
-    """Both leave keys, values and lines as the other expects them."""
+    """Both leave keys, values and trajectories as the other expects them."""
     model, x = random_model(d_model=6, d_ff=5, window=window), sequences(2, 25)
     with disabled():
         expected, _ = follow(model, x, 9)

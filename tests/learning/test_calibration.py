@@ -20,11 +20,11 @@ from smc_transformer.scores import covered
 PRECISION = (WIDEST / NARROWEST) ** (1 / 2**8)
 """Eight halvings of the logarithm: the factor found is at most this much above the one wanted."""
 
-LAWS = ("gaussian", "heteroscedastic", "student_t")
+OBSERVATIONS = ("gaussian", "heteroscedastic", "student_t")
 
 
 def constant_model(deviation, observation="gaussian"):
-    """Predicts N(0, deviation^2), or another law of that scale, at every step."""
+    """Predicts N(0, deviation^2), or another distribution of that scale, at every step."""
     model = make_model(d_model=2, initial_latent_variance=0.0, observation=observation, spread_covariances=False)
     with torch.no_grad():
         model.readout.projection.weight.zero_()
@@ -67,15 +67,15 @@ def test_other_levels_ask_for_other_factors(level):
     assert expected * (1 - 1e-9) <= found <= expected * PRECISION * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("observation", LAWS)
+@pytest.mark.parametrize("observation", OBSERVATIONS)
 @pytest.mark.parametrize("deviation", [0.5, 2.0])
 def test_intervals_of_the_filter_cover_what_they_should(observation, deviation):
     """On data: a model too narrow is widened, one too wide narrowed; the shares are those of counting."""
     x = 1.3 * torch.randn(60, 40, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def coverage(model):
-        law = model.filter(x, 1, generator=0).predictive
-        return float(covered(law.interval(0.95), x[:, 1:]).double().mean())
+        distribution = model.filter(x, 1, generator=0).predictive
+        return float(covered(distribution.interval(0.95), x[:, 1:]).double().mean())
 
     model = constant_model(deviation, observation)
     before = coverage(model)
@@ -86,7 +86,7 @@ def test_intervals_of_the_filter_cover_what_they_should(observation, deviation):
     assert 0.95 <= coverage(model) < 0.955
 
 
-@pytest.mark.parametrize("observation", LAWS)
+@pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_coverage_of_drawn_paths_can_be_widened_as_well(observation):
     x = 1.3 * torch.randn(200, 4, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

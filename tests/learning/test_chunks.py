@@ -7,7 +7,6 @@ from helpers.models import make_model, sequences
 from smc_transformer.learning import chunks, training_step
 from smc_transformer.learning.chunks import accumulate_gradients, sequences_at_once
 from smc_transformer.learning.em import merge_statistics
-from smc_transformer.nn.observation.registry import LAWS
 from smc_transformer.smc import WeightCollapseError
 
 
@@ -34,9 +33,9 @@ def test_chunks_add_up_to_the_batch(monkeypatch, settings):
     torch.testing.assert_close(statistics, by_hand)
 
 
-@pytest.mark.parametrize("law", ["gaussian", "heteroscedastic", "student_t"])
-def test_merged_statistics_are_those_of_the_whole_batch(law):
-    model = make_model(n_inputs=2, n_targets=2, observation=law)
+@pytest.mark.parametrize("distribution", ["gaussian", "heteroscedastic", "student_t"])
+def test_merged_statistics_are_those_of_the_whole_batch(distribution):
+    model = make_model(n_inputs=2, n_targets=2, observation=distribution)
     generator = torch.Generator().manual_seed(0)
     targets = torch.randn(7, 1, 5, 2, generator=generator, dtype=torch.float64)
     parameters = torch.randn(7, 4, 5, model.observation.n_parameters, generator=generator, dtype=torch.float64)
@@ -49,15 +48,17 @@ def test_merged_statistics_are_those_of_the_whole_batch(law):
     torch.testing.assert_close(model.observation.merge(parts, [3 / 7, 4 / 7]), whole)
 
 
-def test_laws_learned_by_gradient_alone_have_nothing_to_merge():
+def test_distributions_learned_by_gradient_alone_have_nothing_to_merge():
     assert (
-        LAWS["categorical"](make_model(observation="categorical", n_classes=3).config).merge([None] * 2, [0.5] * 2)
+        OBSERVATIONS["categorical"](make_model(observation="categorical", n_classes=3).config).merge(
+            [None] * 2, [0.5] * 2
+        )
         is None
     )
 
 
 def test_statistics_of_an_unknown_kind_are_refused_by_name():
-    with pytest.raises(TypeError, match="GaussianLaw needs a method merge"):
+    with pytest.raises(TypeError, match="GaussianObservation needs a method merge"):
         make_model().observation.merge([{"a": 1}, {"a": 2}], [0.5, 0.5])
 
 

@@ -58,12 +58,12 @@ def test_update_is_the_formula_on_a_case_made_by_hand(structure):
         covariance=structure,
         noise_learning="em",
     )
-    residuals = torch.tensor([[[[1.0, 2.0]], [[3.0, 0.0]]]], dtype=torch.float64)  # one step, two lines
+    residuals = torch.tensor([[[[1.0, 2.0]], [[3.0, 0.0]]]], dtype=torch.float64)  # one step, two trajectories
     weights = torch.tensor([[0.25, 0.75]], dtype=torch.float64)
     eps = torch.tensor([[[[2.0, 0.0]], [[0.0, 1.0]]]], dtype=torch.float64)
     noise = Noise(eps, 2 * eps, 3 * eps, 4 * eps)
-    means, lines = torch.zeros(1, 2, 1, 2).double(), torch.arange(2).view(1, 2, 1)
-    moments = em_statistics(model, residuals, means, noise, lines, weights.log())
+    means, trajectories = torch.zeros(1, 2, 1, 2).double(), torch.arange(2).view(1, 2, 1)
+    moments = em_statistics(model, residuals, means, noise, trajectories, weights.log())
     by_hand = torch.tensor([[0.25 * 1 + 0.75 * 9, 0.25 * 2], [0.25 * 2, 0.25 * 4]], dtype=torch.float64)
     torch.testing.assert_close(moments.observation, by_hand)
 
@@ -145,8 +145,8 @@ def test_statistics_are_the_exact_posterior_second_moments(window, ess_threshold
     assert_statistics_are_posterior_moments(model)
 
 
-def test_statistics_of_fewer_lines_than_particles_are_the_exact_posterior_second_moments():
-    assert_statistics_are_posterior_moments(tiny_model(window=2, noise_learning="em"), n_lines=50)
+def test_statistics_of_fewer_trajectories_than_particles_are_the_exact_posterior_second_moments():
+    assert_statistics_are_posterior_moments(tiny_model(window=2, noise_learning="em"), n_trajectories=50)
 
 
 def test_posterior_second_moments_differ_from_the_covariances():
@@ -157,12 +157,12 @@ def test_posterior_second_moments_differ_from_the_covariances():
         assert abs(getattr(exact, name) / covariance.matrix().item() - 1) > 0.02, name
 
 
-def test_noise_that_is_not_gathered_along_lines_is_noticed(monkeypatch):
+def test_noise_that_is_not_gathered_along_trajectories_is_noticed(monkeypatch):
     """The check itself must be able to fail."""
     honest_statistics = step_module.em_statistics
 
-    def ungathered(model, targets, parameters, noise, lines, log_weights):
-        themselves = torch.arange(lines.shape[1]).view(1, -1, 1).expand_as(lines)
+    def ungathered(model, targets, parameters, noise, trajectories, log_weights):
+        themselves = torch.arange(trajectories.shape[1]).view(1, -1, 1).expand_as(trajectories)
         return honest_statistics(model, targets, parameters, noise, themselves, log_weights)
 
     monkeypatch.setattr(step_module, "em_statistics", ungathered)
@@ -170,11 +170,11 @@ def test_noise_that_is_not_gathered_along_lines_is_noticed(monkeypatch):
         assert_statistics_are_posterior_moments(tiny_model(window=2, noise_learning="em"))
 
 
-def test_lines_without_their_weights_are_noticed(monkeypatch):
+def test_trajectories_without_their_weights_are_noticed(monkeypatch):
     honest = step_module.em_statistics
 
-    def unweighted(model, targets, parameters, noise, lines, log_weights):
-        return honest(model, targets, parameters, noise, lines, uniform_log_weights(log_weights))
+    def unweighted(model, targets, parameters, noise, trajectories, log_weights):
+        return honest(model, targets, parameters, noise, trajectories, uniform_log_weights(log_weights))
 
     monkeypatch.setattr(step_module, "em_statistics", unweighted)
     with pytest.raises(AssertionError, match="statistics off by"):
@@ -217,8 +217,8 @@ def test_covariances_scale_whiten_and_score_like_their_matrix():
         covariance.assign_(random_covariance(torch.eye(3).double(), generator))
         matrix = covariance.matrix().detach()
         residual = torch.randn(2, 4, 3, generator=generator, dtype=torch.float64)
-        law = torch.distributions.MultivariateNormal(torch.zeros(3).double(), matrix)
-        torch.testing.assert_close(covariance.log_density(residual), law.log_prob(residual))
+        distribution = torch.distributions.MultivariateNormal(torch.zeros(3).double(), matrix)
+        torch.testing.assert_close(covariance.log_density(residual), distribution.log_prob(residual))
         torch.testing.assert_close(covariance.whiten(covariance.scale(residual)), residual)
         torch.testing.assert_close(
             covariance.scale(torch.eye(3).double()).T @ covariance.scale(torch.eye(3).double()), matrix

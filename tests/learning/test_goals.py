@@ -109,7 +109,7 @@ def small_model(**settings):
 
 def accumulate(goal, model, x, seed=0, n_particles=5):
     model.zero_grad()
-    report = goal.accumulate(model, x, n_particles=n_particles, n_lines=None, generator=seeded(seed))
+    report = goal.accumulate(model, x, n_particles=n_particles, n_trajectories=None, generator=seeded(seed))
     return report, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -207,7 +207,7 @@ def test_so_many_batches_have_a_shorter_history_of_any_length(monkeypatch, witho
     n_batches = 1000
     generator = seeded(0)
     for _ in range(n_batches):
-        goal.accumulate(model, x, n_particles=2, n_lines=None, generator=generator)
+        goal.accumulate(model, x, n_particles=2, n_trajectories=None, generator=generator)
     assert {future.shape[1] for _, future, *_ in calls} == {HORIZON}
     counts = torch.bincount(torch.tensor([history.shape[1] for history, *_ in calls]), minlength=HISTORY + 2)
     share = short_share / (HISTORY + 1)  # the full history is one of the lengths that are drawn
@@ -283,7 +283,7 @@ def test_gradients_of_a_batch_with_gaps_reach_every_parameter(observation, encod
 def test_gradients_are_added_to_those_that_are_there():
     model, goal, x = small_model(), ForecastScore(HISTORY, n_paths=3), sequences(4, FULL - 1, 2)
     _, once = accumulate(goal, model, x)
-    goal.accumulate(model, x, n_particles=5, n_lines=None, generator=seeded(0))
+    goal.accumulate(model, x, n_particles=5, n_trajectories=None, generator=seeded(0))
     for name, parameter in model.named_parameters():
         if name in once:
             torch.testing.assert_close(parameter.grad, 2 * once[name])
@@ -344,7 +344,8 @@ def test_the_likelihood_is_that_of_the_training_step():
     assert found == negative_log_likelihood(model, x, n_particles=7, generator=seeded(1))
 
 
-# --- a model whose law is known -----------------------------------------------------------------------------------
+# --- a model whose distribution is known
+# -----------------------------------------------------------------------------------
 
 
 def true_model(variance=0.5, **settings):
@@ -364,7 +365,9 @@ def true_model(variance=0.5, **settings):
         model.readout.projection.weight[0] = 0.8
         model.readout.projection.bias[0] = 0.0
         model.readout.projection.weight[1:] = 0.0
-        model.readout.projection.bias[1:] = 0.5 * math.log(variance)  # the log-scale, where a law has one
+        model.readout.projection.bias[1:] = 0.5 * math.log(
+            variance
+        )  # the log-scale, where an observation model has one
     return model
 
 
@@ -377,8 +380,8 @@ def exact_scores(x, variance=0.5):
 
 @pytest.mark.parametrize("observation", ["gaussian", "heteroscedastic"])
 @pytest.mark.parametrize("variance", [0.5, 0.1, 2.0])
-def test_validation_of_a_known_law_is_its_score(observation, variance):
-    """0.5 is the truth; the score of a law that is too narrow or too wide is known as well, and larger."""
+def test_validation_of_a_known_distribution_is_its_score(observation, variance):
+    """0.5 is the truth; the score of one that is too narrow or too wide is known as well, and larger."""
     x = SYNTHETIC["model1"].sample(2000, FULL - 1, 0).double()
     model = true_model(variance, observation=observation)
     found = ForecastScore(HISTORY).validate(model, x, n_particles=2, generator=seeded(1))
@@ -404,11 +407,11 @@ def test_validation_leaves_out_what_is_missing():
     assert found == pytest.approx(float(scores.nanmean()), abs=0.01)
 
 
-def test_the_training_loss_of_a_known_law_is_its_score(without_shape_checks):
+def test_the_training_loss_of_a_known_distribution_is_its_score(without_shape_checks):
     x = SYNTHETIC["model1"].sample(2000, FULL - 1, 0).double()
     goal = ForecastScore(HISTORY, n_paths=16)
     seed = next(seed for seed in range(20) if goal._draw_history(seeded(seed)) == HISTORY)
-    report = goal.accumulate(true_model(), x, n_particles=2, n_lines=None, generator=seeded(seed))
+    report = goal.accumulate(true_model(), x, n_particles=2, n_trajectories=None, generator=seeded(seed))
     scores, deviation = exact_scores(x)
     assert report.n_terms == 2000 * HORIZON
     # The mean error of 16 paths is known to deviation / 4 in each of 2000 sequences, their spread to less.
@@ -416,7 +419,7 @@ def test_the_training_loss_of_a_known_law_is_its_score(without_shape_checks):
     assert report.loss / report.n_terms == pytest.approx(float(scores.mean()), abs=LIMIT * error)
 
 
-def test_the_gradient_of_a_known_law_points_to_the_truth(without_shape_checks):
+def test_the_gradient_of_a_known_distribution_points_to_the_truth(without_shape_checks):
     """Too wide: narrower. Too narrow: wider. Too high: lower. At the truth: nothing but chance."""
     x = SYNTHETIC["model1"].sample(4000, HORIZON, 0).double()
     goal = ForecastScore(0, n_paths=8)
@@ -461,7 +464,7 @@ def mean_deviation(model):
 
 
 @pytest.mark.parametrize("observation", ["heteroscedastic", "student_t"])
-def test_training_lowers_the_score_and_a_law_too_wide_becomes_narrower(without_shape_checks, observation):
+def test_training_lowers_the_score_and_a_distribution_too_wide_becomes_narrower(without_shape_checks, observation):
     model = too_wide(observation)
     x = SYNTHETIC["model1"].sample(1000, HORIZON + 2, 5)
 
@@ -491,7 +494,7 @@ def test_scales_learned_from_forecasts_are_the_scales_of_the_forecasts(without_s
     """A likelihood stage has left bounds on the scales; what a later stage learns must not be cut off by them.
 
     Training mode has no bounds, evaluation mode those of EM, which rests while forecasts are scored: without an update
-    of the bounds a law that was too wide can only learn to be narrower where nobody sees it.
+    of the bounds an observation model that was too wide can only learn to be narrower where nobody sees it.
     """
     model = too_wide()
     x = SYNTHETIC["model1"].sample(100, HORIZON + 2, 5)

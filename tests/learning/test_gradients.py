@@ -75,10 +75,10 @@ def test_model_with_memory(gradient, window, ess_threshold):
 
 
 @pytest.mark.parametrize("gradient", ESTIMATORS)
-def test_fewer_lines_than_particles_estimate_the_same_gradient(gradient):
+def test_fewer_trajectories_than_particles_estimate_the_same_gradient(gradient):
     model = tiny_model(window=2, gradient=gradient)
     exact = exact_gradient(model, quadrature.exact(model, TINY_SEQUENCE).log_likelihood)
-    assert_gradients_match(model, TINY_SEQUENCE, exact, n_lines=20)
+    assert_gradients_match(model, TINY_SEQUENCE, exact, n_trajectories=20)
 
 
 @pytest.mark.parametrize("gradient", ESTIMATORS)
@@ -99,7 +99,7 @@ def test_error_falls_as_particles_grow(gradient):
     assert errors[2] < errors[1] / 2
 
 
-def test_lines_without_their_weights_are_noticed(monkeypatch):
+def test_trajectories_without_their_weights_are_noticed(monkeypatch):
     """The check itself must be able to fail: equal weights instead of W_T give another gradient."""
     from smc_transformer.smc.smoothers import SMOOTHERS
     from smc_transformer.smc.weights import uniform_log_weights
@@ -107,8 +107,8 @@ def test_lines_without_their_weights_are_noticed(monkeypatch):
     honest = SMOOTHERS["genealogy"]
 
     def unweighted(*arguments):
-        lines = honest(*arguments)
-        return lines._replace(log_weights=uniform_log_weights(lines.log_weights))
+        trajectories = honest(*arguments)
+        return trajectories._replace(log_weights=uniform_log_weights(trajectories.log_weights))
 
     monkeypatch.setitem(SMOOTHERS, "genealogy", unweighted)
     model = tiny_model(window=2)

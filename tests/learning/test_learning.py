@@ -1,6 +1,7 @@
-"""Proofs 9 and 10: the model learns the laws of Models I, II and III, and forecasts them several steps ahead.
+"""Proofs 9 and 10: the model learns the distributions of Models I, II and III, and forecasts them several steps ahead.
 
-The differences to the exact law are taken on the same test sequences, which removes most of their sampling noise.
+The differences to the exact distribution are taken on the same test sequences, which removes most of their sampling
+noise.
 """
 
 import functools
@@ -39,7 +40,7 @@ def train(dataset, *, epochs, batch_size=32, trainer=None, **config):
 
 
 def excess_nll(dataset, model, test):
-    """How much worse than the true law the model predicts, in nats a step."""
+    """How much worse than the true distribution the model predicts, in nats a step."""
     result = model.filter(test, TEST_PARTICLES, generator=1)
     truth = SYNTHETIC[dataset].predictive(test).log_prob(test[:, 1:])
     return float((truth - result.log_increments).mean()), result.predictive

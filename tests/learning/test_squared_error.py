@@ -11,7 +11,7 @@ from smc_transformer.learning import SquaredError, Trainer
 from smc_transformer.learning import squared_error as squared_error_module
 from smct_paper.datasets import SYNTHETIC
 
-LAWS = ["gaussian", "heteroscedastic", "student_t"]
+OBSERVATIONS = ["gaussian", "heteroscedastic", "student_t"]
 
 
 def small_model(**settings):
@@ -29,7 +29,7 @@ def without_noise(**settings):
 def accumulate(goal, model, x, seed=0):
     model.zero_grad()
     generator = torch.Generator().manual_seed(seed)
-    report = goal.accumulate(model, x, n_particles=5, n_lines=None, generator=generator)
+    report = goal.accumulate(model, x, n_particles=5, n_trajectories=None, generator=generator)
     return report, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -43,7 +43,7 @@ def with_gaps(x, share=0.25):
     return x.masked_fill(missing, math.nan)
 
 
-@pytest.mark.parametrize("observation", LAWS)
+@pytest.mark.parametrize("observation", OBSERVATIONS)
 @pytest.mark.parametrize("predict_change", [False, True])
 def test_it_is_the_error_of_a_filter_whose_particles_are_all_the_same(observation, predict_change):
     model, noiseless = without_noise(observation=observation, predict_change=predict_change, encoder="gru")
@@ -86,7 +86,7 @@ def test_chunks_of_a_batch_add_up_to_the_batch(monkeypatch):
         torch.testing.assert_close(found[name], gradients[name])
 
 
-@pytest.mark.parametrize("observation", LAWS)
+@pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_missing_values_are_no_terms_and_have_no_gradient_of_their_own(observation):
     model, goal = small_model(observation=observation), SquaredError()
     x = with_gaps(sequences(8, 6, 3))
@@ -111,8 +111,8 @@ def test_what_is_missing_is_drawn_without_a_look_at_what_comes_later():
 
 
 def test_it_learns_the_mean_of_model_i_and_leaves_the_noise_alone():
-    law = SYNTHETIC["model1"]
-    train, held_out = law.sample(400, 24, 0).float(), law.sample(200, 24, 1).float()
+    distribution = SYNTHETIC["model1"]
+    train, held_out = distribution.sample(400, 24, 0).float(), distribution.sample(200, 24, 1).float()
     model = SMCTransformer(SMCTransformerConfig(d_model=8, d_ff=8), generator=0)
     before = {name: value.clone() for name, value in model.state_dict().items() if "covariance" in name}
     history = Trainer(model, goal=SquaredError(), epochs=12, learning_rate=1e-2, progress=False).fit(train, held_out)

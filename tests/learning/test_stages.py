@@ -50,7 +50,7 @@ def test_a_stage_becomes_a_trainer():
         warmup=0.5,
         averaging=0.9,
         em_offset=10,
-        n_lines=2,
+        n_trajectories=2,
         patience=3,
     )
     trainer = stage.trainer(model(), Likelihood(), 5)
@@ -60,7 +60,7 @@ def test_a_stage_becomes_a_trainer():
     assert trainer.em_step_size(1) == pytest.approx(11**-0.6)
     assert trainer.schedule(10) == pytest.approx(0.5)
     assert trainer.schedule(40) < 0.05
-    assert trainer.n_lines == 2
+    assert trainer.n_trajectories == 2
     assert not trainer.progress
 
 

@@ -153,9 +153,9 @@ def test_model_ends_at_its_best_validation_epoch_and_patience_ends_training():
     assert_same(weights(model), seen[best][1])
 
 
-def test_fewer_lines_than_particles_also_learn():
+def test_fewer_trajectories_than_particles_also_learn():
     model = small_model()
-    history = fit(model, TRAIN, n_lines=2, **{**SETTINGS, "epochs": 15})
+    history = fit(model, TRAIN, n_trajectories=2, **{**SETTINGS, "epochs": 15})
     assert history[-1].training_loss < history[0].training_loss
 
 
@@ -253,11 +253,11 @@ def test_training_uses_its_number_of_particles(monkeypatch, n_particles):
     assert [result.log_weights.shape[1] for _, _, result in calls] == [expected] * 8
 
 
-@pytest.mark.parametrize("n_lines", [None, 2, 9])
-def test_training_uses_its_number_of_lines(monkeypatch, n_lines):
+@pytest.mark.parametrize("n_trajectories", [None, 2, 9])
+def test_training_uses_its_number_of_trajectories(monkeypatch, n_trajectories):
     calls = spy_on(monkeypatch, step_module, "em_statistics")
-    fit(small_model(), TRAIN, n_lines=n_lines, **{**SETTINGS, "epochs": 2})
-    expected = 5 if n_lines is None else n_lines
+    fit(small_model(), TRAIN, n_trajectories=n_trajectories, **{**SETTINGS, "epochs": 2})
+    expected = 5 if n_trajectories is None else n_trajectories
     assert [arguments[2].shape[1] for arguments, _, _ in calls] == [expected] * 8
 
 
@@ -537,7 +537,7 @@ OTHER_RUNS = {
     "clip_norm: 1.0 there, None here": {"clip_norm": None},
     "batch_size: 6 there, 5 here": {"batch_size": 5},
     "n_particles: None there, 6 here": {"n_particles": 6},
-    "n_lines: None there, 3 here": {"n_lines": 3},
+    "n_trajectories: None there, 3 here": {"n_trajectories": 3},
     "validation_particles: 8 there, 9 here": {"validation_particles": 9},
     "goal: Likelihood there, ForecastScore here": {"goal": ForecastScore(3)},
     "steps_per_epoch: None there, 3 here": {"steps_per_epoch": 3},
@@ -627,7 +627,7 @@ def test_checkpoints_that_cannot_be_used_say_why(tmp_path):
     [
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"batch_size": -1}, "batch_size must be at least 1"),
-        ({"n_lines": 0}, "n_lines must be at least 1"),
+        ({"n_trajectories": 0}, "n_trajectories must be at least 1"),
         ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1"),
         ({"averaging": 1.5}, "averaging must be between 0 and 1"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),

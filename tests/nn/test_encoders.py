@@ -22,7 +22,7 @@ from smc_transformer.nn.encoders import (
 )
 from smc_transformer.nn.encoders.registry import ENCODERS as NAMED
 from smc_transformer.nn.encoders.registry import make_encoder
-from smc_transformer.smc import gather_lines
+from smc_transformer.smc import gather_trajectories
 
 N_ROWS, N_STEPS, N_FEATURES, D_MODEL = 4, 9, 3, 6
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
@@ -400,10 +400,10 @@ def test_replay_of_a_model_that_sees_changes_is_what_its_filter_saw(name, gaps):
     if gaps:
         x[0, 3:5, :2] = x[1, 6, 1] = math.nan
     result = model.filter(x, 6, generator=3)
-    completed = gather_lines(result.completed, result.lines) if gaps else None
-    replayed = model.replay(x, result.noise.along(result.lines), completed)
-    torch.testing.assert_close(replayed.attention, gather_lines(result.attention, result.lines))
-    torch.testing.assert_close(replayed.parameters, gather_lines(result.read_outs, result.lines))
+    completed = gather_trajectories(result.completed, result.trajectories) if gaps else None
+    replayed = model.replay(x, result.noise.along(result.trajectories), completed)
+    torch.testing.assert_close(replayed.attention, gather_trajectories(result.attention, result.trajectories))
+    torch.testing.assert_close(replayed.parameters, gather_trajectories(result.read_outs, result.trajectories))
     with disabled():
         torch.testing.assert_close(model.filter(x, 6, generator=3).log_increments, result.log_increments)
 

@@ -10,7 +10,7 @@ from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.inference.filter import filter_population, particle_filter
 from smc_transformer.learning import fit, negative_log_likelihood
 from smc_transformer.nn.attention import Noise
-from smc_transformer.smc import gather_lines, trace_lines
+from smc_transformer.smc import gather_trajectories, trace_trajectories
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
 D_MODEL, N_PARTICLES = 4, 6
@@ -57,12 +57,12 @@ def make_layer(encoder, *, n_inputs=3, n_targets=2, latent_variance=0.5, **setti
     return model
 
 
-def along(result, lines):
-    """What the filter saw along lines: attention vectors, parameters, and completed targets if any."""
-    completed = None if result.completed is None else gather_lines(result.completed, lines)
+def along(result, trajectories):
+    """What the filter saw along trajectories: attention vectors, parameters, and completed targets if any."""
+    completed = None if result.completed is None else gather_trajectories(result.completed, trajectories)
     return (
-        gather_lines(result.attention, lines),
-        gather_lines(result.predictive.components.mean, lines),
+        gather_trajectories(result.attention, trajectories),
+        gather_trajectories(result.predictive.components.mean, trajectories),
         completed,
     )
 
@@ -70,13 +70,13 @@ def along(result, lines):
 @every_encoder
 @heads_and_windows
 @pytest.mark.parametrize("ess_threshold", [0.5, 1.0])
-def test_replay_of_traced_lines_is_what_the_filter_saw(encoder, n_heads, window, ess_threshold):
+def test_replay_of_traced_trajectories_is_what_the_filter_saw(encoder, n_heads, window, ess_threshold):
     model = make_layer(encoder, n_heads=n_heads, window=window, ess_threshold=ess_threshold)
     x = sequences(4, 8, 3)
     result = model.filter(x, N_PARTICLES, generator=3)
     assert result.resampled.any()
-    attention, parameters, _ = along(result, result.lines)
-    replayed = model.replay(x, result.noise.along(result.lines))
+    attention, parameters, _ = along(result, result.trajectories)
+    replayed = model.replay(x, result.noise.along(result.trajectories))
     torch.testing.assert_close(replayed.attention, attention, **EXACT)
     torch.testing.assert_close(replayed.parameters, parameters, **EXACT)
 
@@ -104,7 +104,7 @@ def test_gradients_through_replay_reach_the_encoder_and_are_those_of_finite_diff
     if gaps:
         x[:, 3:5, :2] = torch.nan
     result = model.filter(x, N_PARTICLES, generator=3)
-    noise, completed = result.noise.along(result.lines), along(result, result.lines)[-1]
+    noise, completed = result.noise.along(result.trajectories), along(result, result.trajectories)[-1]
     model.replay(x, noise, completed).log_density.sum().backward()
     step = 1e-5
     for name, parameter in model.encoder.named_parameters():
@@ -164,7 +164,7 @@ def test_forecasts_of_any_size_go_on_after_a_gap(encoder, missing, n_particles, 
 @heads_and_windows
 @pytest.mark.parametrize("missing", [[6], [2, 6], [2, 3, 5, 6]], ids=str)
 def test_paths_inherit_the_whole_past_of_their_particle(encoder, n_heads, window, missing):
-    """Every path has one particle's line: its latents, its completed inputs and its encoder's memory of them.
+    """Every path has one particle's trajectory: its latents, its completed inputs and its encoder's memory of them.
 
     The last observation is missing, so each particle has drawn its own, which shows whom a path descends from.
     """
@@ -178,8 +178,8 @@ def test_paths_inherit_the_whole_past_of_their_particle(encoder, n_heads, window
     fresh = population.spread(11, 2, generator)[0]
     matches = (fresh.last.unsqueeze(2) == population.last.unsqueeze(1)).all(dim=-1)
     assert (matches.sum(dim=-1) == 1).all()
-    lines = trace_lines(result.ancestors, matches.int().argmax(dim=-1))
-    noise, completed = result.noise.along(lines), along(result, lines)[-1]
+    trajectories = trace_trajectories(result.ancestors, matches.int().argmax(dim=-1))
+    noise, completed = result.noise.along(trajectories), along(result, trajectories)[-1]
     for _ in range(2):
         new = model.attention.draw_noise(3, 11, 1, generator)
         with torch.no_grad():
@@ -231,7 +231,7 @@ every_gap = pytest.mark.parametrize("gaps", [one_gap, several_gaps, different_ga
 @every_encoder
 @every_gap
 @pytest.mark.parametrize(("n_heads", "window", "ess_threshold"), [(1, None, 1.0), (2, 3, 1.0), (2, None, 0.7)])
-def test_replay_of_completed_lines_is_what_the_filter_saw(encoder, gaps, n_heads, window, ess_threshold):
+def test_replay_of_completed_trajectories_is_what_the_filter_saw(encoder, gaps, n_heads, window, ess_threshold):
     """So the encoder's memory of drawn inputs goes with the particle that drew them through every resampling."""
     model = make_layer(encoder, n_heads=n_heads, window=window, ess_threshold=ess_threshold)
     x = sequences(4, 9, 3)
@@ -242,25 +242,25 @@ def test_replay_of_completed_lines_is_what_the_filter_saw(encoder, gaps, n_heads
     assert torch.equal(result.completed[~targets.isnan()], targets[~targets.isnan()])
     assert (result.completed.std(dim=1)[targets[:, 0].isnan()] > 0).all()
 
-    for n_steps in range(1, 10):  # the lines of the particles of every step, not of the last alone
-        lines = trace_lines(result.ancestors[:, :, :n_steps])
-        noise = Noise(*(eps[:, :, :n_steps] for eps in result.noise)).along(lines)
-        completed = gather_lines(result.completed[:, :, :n_steps], lines)
+    for n_steps in range(1, 10):  # the trajectories of the particles of every step, not of the last alone
+        trajectories = trace_trajectories(result.ancestors[:, :, :n_steps])
+        noise = Noise(*(eps[:, :, :n_steps] for eps in result.noise)).along(trajectories)
+        completed = gather_trajectories(result.completed[:, :, :n_steps], trajectories)
         replayed = model.replay(x[:, : n_steps + 1], noise, completed)
         parameters = result.predictive.components.mean[:, :, n_steps - 1]
         torch.testing.assert_close(replayed.attention[:, :, -1], result.attention[:, :, n_steps - 1], **EXACT)
         torch.testing.assert_close(replayed.parameters[:, :, -1], parameters, **EXACT)
-    attention, parameters, completed = along(result, result.lines)
-    replayed = model.replay(x, result.noise.along(result.lines), completed)
+    attention, parameters, completed = along(result, result.trajectories)
+    replayed = model.replay(x, result.noise.along(result.trajectories), completed)
     torch.testing.assert_close(replayed.attention, attention, **EXACT)
     torch.testing.assert_close(replayed.parameters, parameters, **EXACT)
 
-    # The case must not be trivial: lines move between particles, and do so after values were drawn.
+    # The case must not be trivial: trajectories move between particles, and do so after values were drawn.
     first_gap = int(targets.isnan().any(dim=-1).any(dim=1).any(dim=0).int().argmax())
     assert result.resampled[:, first_gap + 1 :].any() or gaps is gap_at_the_end
-    themselves = torch.arange(N_PARTICLES).view(1, -1, 1).expand_as(result.lines)
+    themselves = torch.arange(N_PARTICLES).view(1, -1, 1).expand_as(result.trajectories)
     if gaps is not gap_at_the_end:
-        others = model.replay(x, result.noise.along(result.lines), along(result, themselves)[-1])
+        others = model.replay(x, result.noise.along(result.trajectories), along(result, themselves)[-1])
         assert not torch.allclose(others.parameters, parameters)
 
 
@@ -271,8 +271,8 @@ def test_one_particle_and_one_sequence_complete_gaps_too(encoder):
         x = sequences(batch, 7, 3)
         x[:, [2, 3, 5], :2] = torch.nan
         result = model.filter(x, n_particles, generator=0)
-        attention, parameters, completed = along(result, result.lines)
-        replayed = model.replay(x, result.noise.along(result.lines), completed)
+        attention, parameters, completed = along(result, result.trajectories)
+        replayed = model.replay(x, result.noise.along(result.trajectories), completed)
         torch.testing.assert_close(replayed.attention, attention, **EXACT)
         torch.testing.assert_close(replayed.parameters, parameters, **EXACT)
 

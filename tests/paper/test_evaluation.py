@@ -38,7 +38,7 @@ class Truth(Method):
         self.seen_windows += len(x)
         columns = x.shape[-1] if self.n_modelled is None else self.n_modelled
         mean = 0.9 * x[:, :-1, :columns].nan_to_num(0.0)
-        if self.late:  # the law of X_{t+1} in the place of that of X_t
+        if self.late:  # the distribution of X_{t+1} in the place of that of X_t
             mean = torch.cat((mean[:, 1:], mean[:, -1:]), dim=1)
         if self.is_point:
             return Point(mean)
@@ -112,7 +112,7 @@ def test_pit_and_coverage_of_the_truth_are_uniform():
         assert abs(shares - levels).max() < 0.03
 
 
-def test_a_law_that_is_one_step_late_is_found_out():
+def test_a_distribution_that_is_one_step_late_is_found_out():
     """Scoring X_{t+1} against X_t must not look the same as doing it right."""
     data = truth_windows()
     right = evaluate(Truth(), data, n_windows=None, n_samples=50, seed=0)["unistep"].metrics
@@ -255,15 +255,15 @@ def test_the_bayes_optimal_method_has_the_protocols_references(name, mse, dist_m
 
 
 def test_the_bayes_optimal_paths_continue_the_series():
-    """After one step, paths have the law of the one-step predictive; later ones that of the simulator."""
+    """After one step, paths have the distribution of the one-step predictive; later ones that of the simulator."""
     method = BayesOptimal()
     method.fit(synthetic_windows("model3"), seed=0)
     history = torch.full((1, 1, 1), 2.0)
     paths = method.paths(history, 3, 40_000, None, 0)[0, :, :, 0]
-    law = method.one_step(torch.cat((history, history), dim=1))
+    distribution = method.one_step(torch.cat((history, history), dim=1))
     for value in (-2.0, -1.6, 0.0, 1.9):
         share = (paths[:, 0] <= value).double().mean().item()
-        assert share == pytest.approx(law.cdf(torch.full((1, 1, 1), value)).item(), abs=0.01)
+        assert share == pytest.approx(distribution.cdf(torch.full((1, 1, 1), value)).item(), abs=0.01)
     second_moment = 4.0
     for ahead in range(3):
         second_moment = 0.81 * second_moment + 0.05

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from smc_transformer import SMCTransformerConfig
-from smc_transformer.smc import RESAMPLERS, multinomial, systematic, trace_lines, unique_ancestors
-from smc_transformer.smc.smoothers import SMOOTHERS, History, Smoother, SmoothingLines, smoother
+from smc_transformer.smc import RESAMPLERS, multinomial, systematic, trace_trajectories, unique_ancestors
+from smc_transformer.smc.smoothers import SMOOTHERS, History, SmoothedTrajectories, Smoother, smoother
 from smc_transformer.smc.smoothers import fixed_lag as fixed_lag_module
 from smc_transformer.support.randomness import as_generator
 
@@ -34,13 +34,13 @@ def random_history(seed=0, batch=3, n_particles=5, n_steps=8, *, resample=system
     return History(ancestors, log_weights)
 
 
-def smooth(name, history, lag, *, n_lines=None, seed=0, resample=systematic, look_ahead=None):
-    return SMOOTHERS[name](history, n_lines, lag, resample, look_ahead, as_generator(seed))
+def smooth(name, history, lag, *, n_trajectories=None, seed=0, resample=systematic, look_ahead=None):
+    return SMOOTHERS[name](history, n_trajectories, lag, resample, look_ahead, as_generator(seed))
 
 
-def no_future(step, lines, lag):
+def no_future(step, trajectories, lag):
     """The future tells nothing about the past."""
-    return torch.zeros(*lines.shape[:2], 5, dtype=torch.float64)
+    return torch.zeros(*trajectories.shape[:2], 5, dtype=torch.float64)
 
 
 # --- the registry ------------------------------------------------------------------------------------------------
@@ -65,14 +65,14 @@ def test_a_new_smoother_is_a_decorated_function(registry):
         SMCTransformerConfig(smoother="straight")
 
     @smoother
-    def straight(history, n_lines, lag, resample, look_ahead, generator=None):
+    def straight(history, n_trajectories, lag, resample, look_ahead, generator=None):
         """Every particle for itself."""
-        lines = torch.arange(history.ancestors.shape[1]).view(1, -1, 1).expand_as(history.ancestors)
-        return SmoothingLines(lines, history.log_weights[:, :, -1], ancestral=False)
+        trajectories = torch.arange(history.ancestors.shape[1]).view(1, -1, 1).expand_as(history.ancestors)
+        return SmoothedTrajectories(trajectories, history.log_weights[:, :, -1], ancestral=False)
 
     assert registry["straight"] is straight
     assert SMCTransformerConfig(smoother="straight").smoother == "straight"
-    assert smooth("straight", random_history(), 1).lines[0, 3].tolist() == [3] * 8
+    assert smooth("straight", random_history(), 1).trajectories[0, 3].tolist() == [3] * 8
 
 
 @pytest.mark.usefixtures("without_shape_checks")
@@ -101,45 +101,49 @@ def test_the_settings_keep_smoother_and_lag():
 
 
 @pytest.mark.parametrize("name", ["genealogy", "fixed_lag", "backward"])
-@pytest.mark.parametrize("n_lines", [None, 1, 3, 5, 11])
-def test_lines_have_particles_and_weights_that_sum_to_one(name, n_lines):
+@pytest.mark.parametrize("n_trajectories", [None, 1, 3, 5, 11])
+def test_trajectories_have_particles_and_weights_that_sum_to_one(name, n_trajectories):
     history = random_history()
-    lines, log_weights, ancestral = smooth(name, history, 2, n_lines=n_lines, look_ahead=no_future)
-    n_expected = 5 if n_lines is None else n_lines
-    assert (lines.shape, log_weights.shape) == ((3, n_expected, 8), (3, n_expected))
-    assert (lines.dtype, log_weights.dtype) == (torch.long, history.log_weights.dtype)
-    assert ((lines >= 0) & (lines < 5)).all()
+    trajectories, log_weights, ancestral = smooth(name, history, 2, n_trajectories=n_trajectories, look_ahead=no_future)
+    n_expected = 5 if n_trajectories is None else n_trajectories
+    assert (trajectories.shape, log_weights.shape) == ((3, n_expected, 8), (3, n_expected))
+    assert (trajectories.dtype, log_weights.dtype) == (torch.long, history.log_weights.dtype)
+    assert ((trajectories >= 0) & (trajectories < 5)).all()
     torch.testing.assert_close(log_weights.exp().sum(dim=1), torch.ones(3, dtype=torch.float64))
     assert ancestral == (name == "genealogy")
-    if name != "genealogy" or n_lines is not None:
+    if name != "genealogy" or n_trajectories is not None:
         torch.testing.assert_close(log_weights, torch.full_like(log_weights, -math.log(n_expected)))
 
 
 @pytest.mark.parametrize("name", ["genealogy", "fixed_lag", "backward"])
 @pytest.mark.parametrize("resample", RESAMPLERS.values(), ids=RESAMPLERS.keys())
-def test_lines_end_where_the_last_weights_say(name, resample):
+def test_trajectories_end_where_the_last_weights_say(name, resample):
     history = random_history()
-    lines = smooth(name, history, 2, n_lines=7, resample=resample, seed=4, look_ahead=no_future).lines
-    assert torch.equal(lines[:, :, -1], resample(history.log_weights[:, :, -1], 7, as_generator(4)))
+    trajectories = smooth(
+        name, history, 2, n_trajectories=7, resample=resample, seed=4, look_ahead=no_future
+    ).trajectories
+    assert torch.equal(trajectories[:, :, -1], resample(history.log_weights[:, :, -1], 7, as_generator(4)))
 
 
 @pytest.mark.parametrize("name", ["genealogy", "fixed_lag", "backward"])
 def test_a_single_step_and_a_single_particle(name):
-    def look_ahead(step, lines, lag):
-        return torch.zeros(*lines.shape[:2], 1, dtype=torch.float64)
+    def look_ahead(step, trajectories, lag):
+        return torch.zeros(*trajectories.shape[:2], 1, dtype=torch.float64)
 
-    one_step = smooth(name, random_history(n_steps=1), 1, n_lines=4, look_ahead=look_ahead)
-    assert one_step.lines.shape == (3, 4, 1)
+    one_step = smooth(name, random_history(n_steps=1), 1, n_trajectories=4, look_ahead=look_ahead)
+    assert one_step.trajectories.shape == (3, 4, 1)
     one_particle = random_history(n_particles=1)
-    assert smooth(name, one_particle, 2, look_ahead=look_ahead).lines.tolist() == [[[0] * 8]] * 3
+    assert smooth(name, one_particle, 2, look_ahead=look_ahead).trajectories.tolist() == [[[0] * 8]] * 3
 
 
 @pytest.mark.parametrize("name", ["fixed_lag", "backward"])
-def test_the_generator_determines_the_lines(name):
+def test_the_generator_determines_the_trajectories(name):
     history = random_history()
-    first, again, other = (smooth(name, history, 2, n_lines=9, seed=seed, look_ahead=no_future) for seed in (7, 7, 8))
-    assert torch.equal(first.lines, again.lines)
-    assert not torch.equal(first.lines, other.lines)
+    first, again, other = (
+        smooth(name, history, 2, n_trajectories=9, seed=seed, look_ahead=no_future) for seed in (7, 7, 8)
+    )
+    assert torch.equal(first.trajectories, again.trajectories)
+    assert not torch.equal(first.trajectories, other.trajectories)
 
 
 # --- fixed lag ---------------------------------------------------------------------------------------------------
@@ -164,24 +168,24 @@ def carried_by_hand(ancestors, lag):
 
 
 def fixed_lag_by_hand(ancestors, lag, ends):
-    """One line for each end; slots that are too old for the last weights stay where they are."""
+    """One trajectory for each end; slots that are too old for the last weights stay where they are."""
     held = carried_by_hand(ancestors, lag)
     n_steps = ancestors.shape[1]
-    lines = np.empty_like(held)
-    for line, end in enumerate(ends):
+    trajectories = np.empty_like(held)
+    for trajectory, end in enumerate(ends):
         for slot in range(n_steps):
             age = n_steps - slot
-            lines[line, slot] = held[end, slot] if age <= lag else held[line, slot]
-    return lines
+            trajectories[trajectory, slot] = held[end, slot] if age <= lag else held[trajectory, slot]
+    return trajectories
 
 
 def assert_fixed_lag_is_the_loop(lag, seed, resample):
     history = random_history(seed, resample=resample)
-    lines = smooth("fixed_lag", history, lag, seed=seed, resample=resample).lines
+    trajectories = smooth("fixed_lag", history, lag, seed=seed, resample=resample).trajectories
     ends = resample(history.log_weights[:, :, -1], 5, as_generator(seed))
     for sequence in range(3):
         by_hand = fixed_lag_by_hand(history.ancestors[sequence].numpy(), lag, ends[sequence].tolist())
-        np.testing.assert_array_equal(lines[sequence].numpy(), by_hand)
+        np.testing.assert_array_equal(trajectories[sequence].numpy(), by_hand)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -191,10 +195,10 @@ def test_fixed_lag_agrees_with_moving_slots_one_by_one(lag, seed, resample):
     assert_fixed_lag_is_the_loop(lag, seed, resample)
 
 
-def inherit_everything(lines, parents, held):
+def inherit_everything(trajectories, parents, held):
     """The mistake: old slots are resampled too."""
-    part = lines[:, :, : held.stop]
-    lines[:, :, : held.stop] = part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1]))
+    part = trajectories[:, :, : held.stop]
+    trajectories[:, :, : held.stop] = part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1]))
 
 
 @pytest.fixture
@@ -208,55 +212,55 @@ def test_the_loop_notices_that_old_slots_are_resampled():
         assert_fixed_lag_is_the_loop(2, 0, systematic)
 
 
-@pytest.mark.parametrize("n_lines", [None, 3, 5, 12])
+@pytest.mark.parametrize("n_trajectories", [None, 3, 5, 12])
 @pytest.mark.parametrize("lag", [8, 9, 100])
-def test_a_lag_that_reaches_the_start_gives_the_ancestral_lines(lag, n_lines):
+def test_a_lag_that_reaches_the_start_gives_the_ancestral_trajectories(lag, n_trajectories):
     history = random_history()
-    lines, _, ancestral = smooth("fixed_lag", history, lag, n_lines=n_lines, seed=3)
-    drawn = smooth("genealogy", history, lag, n_lines=n_lines or 5, seed=3)
+    trajectories, _, ancestral = smooth("fixed_lag", history, lag, n_trajectories=n_trajectories, seed=3)
+    drawn = smooth("genealogy", history, lag, n_trajectories=n_trajectories or 5, seed=3)
     assert ancestral
-    assert torch.equal(lines, drawn.lines)
+    assert torch.equal(trajectories, drawn.trajectories)
 
 
-def test_a_lag_that_does_not_reach_the_start_makes_no_ancestral_lines():
+def test_a_lag_that_does_not_reach_the_start_makes_no_ancestral_trajectories():
     assert not smooth("fixed_lag", random_history(), 7).ancestral
 
 
-@pytest.mark.parametrize("n_lines", [3, 12])
-def test_another_number_of_lines_takes_whole_old_parts(n_lines):
-    """The recent part of a line is that of its end, the old part that of some place."""
+@pytest.mark.parametrize("n_trajectories", [3, 12])
+def test_another_number_of_trajectories_takes_whole_old_parts(n_trajectories):
+    """The recent part of a trajectory is that of its end, the old part that of some place."""
     lag = 3
     history = random_history()
-    lines = smooth("fixed_lag", history, lag, n_lines=n_lines, seed=2).lines.numpy()
-    ends = systematic(history.log_weights[:, :, -1], n_lines, as_generator(2)).numpy()
+    trajectories = smooth("fixed_lag", history, lag, n_trajectories=n_trajectories, seed=2).trajectories.numpy()
+    ends = systematic(history.log_weights[:, :, -1], n_trajectories, as_generator(2)).numpy()
     for sequence in range(3):
         held = carried_by_hand(history.ancestors[sequence].numpy(), lag)
         old_parts = {tuple(place[:-lag]) for place in held}
-        for line, end in zip(lines[sequence], ends[sequence], strict=True):
-            assert tuple(line[-lag:]) == tuple(held[end, -lag:])
-            assert tuple(line[:-lag]) in old_parts
+        for trajectory, end in zip(trajectories[sequence], ends[sequence], strict=True):
+            assert tuple(trajectory[-lag:]) == tuple(held[end, -lag:])
+            assert tuple(trajectory[:-lag]) in old_parts
 
 
 def ancestor_at(ancestors, step, slot):
     """For each particle of `step`, its ancestor at `slot`."""
-    return trace_lines(ancestors[:, :, : step + 1])[:, :, slot]
+    return trace_trajectories(ancestors[:, :, : step + 1])[:, :, slot]
 
 
-def law_error(lag, n_lines=None, n_runs=20_000, resample=systematic):
-    """The largest deviation of the law of any slot from the weights `lag` observations later, in standard errors.
+def distribution_error(lag, n_trajectories=None, n_runs=20_000, resample=systematic):
+    """The largest deviation of any slot from the weights `lag` observations later, in standard errors.
 
     With index t for X_{t+1}, slot s sees the weights of index s + lag - 1, or the last ones. Given the genealogy
     so far, its particle is j with the probability that these weights give to the descendants of j.
     """
     n_particles, n_steps = 4, 5
     history = random_history(9, n_runs, n_particles, n_steps, resample=resample)
-    lines = smooth("fixed_lag", history, lag, n_lines=n_lines, resample=resample).lines
+    trajectories = smooth("fixed_lag", history, lag, n_trajectories=n_trajectories, resample=resample).trajectories
     worst = 0.0
     for slot in range(n_steps):
         step = min(slot + lag - 1, n_steps - 1)
         descent = torch.nn.functional.one_hot(ancestor_at(history.ancestors, step, slot), n_particles)
         expected = (history.log_weights[:, :, step].exp().unsqueeze(-1) * descent).sum(dim=1)
-        found = torch.nn.functional.one_hot(lines[:, :, slot], n_particles).double().mean(dim=1)
+        found = torch.nn.functional.one_hot(trajectories[:, :, slot], n_particles).double().mean(dim=1)
         deviation = found - expected
         error = deviation.std(dim=0) / n_runs**0.5
         worst = max(worst, float((deviation.mean(dim=0).abs() / error).max()))
@@ -264,38 +268,40 @@ def law_error(lag, n_lines=None, n_runs=20_000, resample=systematic):
 
 
 @pytest.mark.parametrize("lag", [1, 2, 3, 5])
-@pytest.mark.parametrize("n_lines", [None, 2])
-def test_the_law_of_every_slot_is_that_of_the_weights_of_its_lag(lag, n_lines):
-    assert law_error(lag, n_lines) < LIMIT
+@pytest.mark.parametrize("n_trajectories", [None, 2])
+def test_the_distribution_of_every_slot_is_that_of_the_weights_of_its_lag(lag, n_trajectories):
+    assert distribution_error(lag, n_trajectories) < LIMIT
 
 
 @pytest.mark.parametrize("resample", RESAMPLERS.values(), ids=RESAMPLERS.keys())
-def test_the_law_of_every_slot_under_every_resampling_scheme(resample):
-    assert law_error(2, resample=resample) < LIMIT
+def test_the_distribution_of_every_slot_under_every_resampling_scheme(resample):
+    assert distribution_error(2, resample=resample) < LIMIT
 
 
 @pytest.mark.usefixtures("old_slots_are_resampled")
-def test_the_law_notices_that_old_slots_are_resampled():
-    assert law_error(1) > 2 * LIMIT
+def test_the_distribution_notices_that_old_slots_are_resampled():
+    assert distribution_error(1) > 2 * LIMIT
 
 
 def test_fixed_lag_keeps_more_particles_than_the_genealogy():
     history = random_history(1, batch=50, n_particles=20, n_steps=40)
-    counts = {lag: unique_ancestors(smooth("fixed_lag", history, lag).lines).double().mean(dim=0) for lag in (1, 5, 40)}
+    counts = {
+        lag: unique_ancestors(smooth("fixed_lag", history, lag).trajectories).double().mean(dim=0) for lag in (1, 5, 40)
+    }
     old = slice(5, 20)
     assert (counts[1][old] > counts[5][old]).all()
     assert (counts[5][old] > 2 * counts[40][old]).all()
     assert (counts[5][old].max() - counts[5][old].min()) < 1.5  # the past does not degenerate any further
 
 
-def test_the_law_of_every_slot_without_resampling():
+def test_the_distribution_of_every_slot_without_resampling():
     """With ess_threshold < 1 weights are carried on, and an old slot must be drawn by them when it is left alone."""
     n_runs, weights = 4000, torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
     ancestors = torch.arange(3).view(1, 3, 1).expand(n_runs, 3, 4).contiguous()
     never = torch.zeros(n_runs, 4, dtype=torch.bool)
     history = History(ancestors, weights.log().view(1, 3, 1).expand(n_runs, 3, 4).contiguous(), never)
-    lines = smooth("fixed_lag", history, 1, n_lines=2).lines
-    shares = torch.nn.functional.one_hot(lines, 3).double().mean(dim=(0, 1))
+    trajectories = smooth("fixed_lag", history, 1, n_trajectories=2).trajectories
+    shares = torch.nn.functional.one_hot(trajectories, 3).double().mean(dim=(0, 1))
     error = (0.25 / (2 * n_runs)) ** 0.5
     assert ((shares - weights).abs() < LIMIT * error).all()
 
@@ -308,49 +314,51 @@ def test_backward_needs_to_look_ahead():
         smooth("backward", random_history(), 2)
 
 
-def test_backward_asks_about_the_lines_it_has_chosen_so_far():
+def test_backward_asks_about_the_trajectories_it_has_chosen_so_far():
     history, asked = random_history(), []
 
-    def look_ahead(step, lines, lag):
-        asked.append((step, lag, lines.clone()))
-        return no_future(step, lines, lag)
+    def look_ahead(step, trajectories, lag):
+        asked.append((step, lag, trajectories.clone()))
+        return no_future(step, trajectories, lag)
 
-    lines = smooth("backward", history, 3, n_lines=4, look_ahead=look_ahead).lines
+    trajectories = smooth("backward", history, 3, n_trajectories=4, look_ahead=look_ahead).trajectories
     assert [(step, lag) for step, lag, _ in asked] == [(step, 3) for step in (6, 5, 4, 3, 2, 1, 0)]
     for step, _, seen in asked:
-        assert torch.equal(seen[:, :, step + 1 :], lines[:, :, step + 1 :])
+        assert torch.equal(seen[:, :, step + 1 :], trajectories[:, :, step + 1 :])
 
 
 def test_backward_follows_a_future_that_leaves_no_choice():
     history = random_history()
     wanted = torch.randint(5, (3, 6, 8), generator=as_generator(1))
 
-    def look_ahead(step, lines, lag):
+    def look_ahead(step, trajectories, lag):
         only = torch.full((3, 6, 5), -torch.inf, dtype=torch.float64)
         return only.scatter(2, wanted[:, :, step, None], 0.0)
 
-    lines = smooth("backward", history, 1, n_lines=6, look_ahead=look_ahead).lines
-    assert torch.equal(lines[:, :, :-1], wanted[:, :, :-1])
+    trajectories = smooth("backward", history, 1, n_trajectories=6, look_ahead=look_ahead).trajectories
+    assert torch.equal(trajectories[:, :, :-1], wanted[:, :, :-1])
 
 
-def test_backward_has_the_law_of_its_weights():
-    """On a chain of 3 particles and 3 steps every line's probability is known."""
+def test_backward_has_the_distribution_of_its_weights():
+    """On a chain of 3 particles and 3 steps every trajectory's probability is known."""
     generator = as_generator(5)
     weights = torch.randn(3, 3, generator=generator, dtype=torch.float64).softmax(dim=0)  # (particle, time)
     future = torch.rand(2, 3, 3, generator=generator, dtype=torch.float64) + 0.1  # (step, next particle, particle)
-    n_runs, n_lines = 500, 40
+    n_runs, n_trajectories = 500, 40
     ancestors = torch.arange(3).view(1, 3, 1).expand(n_runs, 3, 3).contiguous()
     history = History(ancestors, weights.log().expand(n_runs, 3, 3))
 
-    def look_ahead(step, lines, lag):
-        return future[step].log()[lines[:, :, step + 1]]
+    def look_ahead(step, trajectories, lag):
+        return future[step].log()[trajectories[:, :, step + 1]]
 
-    lines = smooth("backward", history, 1, n_lines=n_lines, resample=multinomial, look_ahead=look_ahead).lines
-    n_drawn = n_runs * n_lines
-    for line in itertools.product(range(3), repeat=3):
-        probability = float(weights[line[2], 2])
+    trajectories = smooth(
+        "backward", history, 1, n_trajectories=n_trajectories, resample=multinomial, look_ahead=look_ahead
+    ).trajectories
+    n_drawn = n_runs * n_trajectories
+    for trajectory in itertools.product(range(3), repeat=3):
+        probability = float(weights[trajectory[2], 2])
         for step in (1, 0):
-            options = weights[:, step] * future[step, line[step + 1]]
-            probability *= float(options[line[step]] / options.sum())
-        found = (lines == torch.tensor(line)).all(dim=-1).double().mean().item()
+            options = weights[:, step] * future[step, trajectory[step + 1]]
+            probability *= float(options[trajectory[step]] / options.sum())
+        found = (trajectories == torch.tensor(trajectory)).all(dim=-1).double().mean().item()
         assert abs(found - probability) < LIMIT * (probability * (1 - probability) / n_drawn) ** 0.5

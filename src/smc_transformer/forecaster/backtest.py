@@ -27,7 +27,7 @@ class Backtest:
     Attributes:
         forecasts: a row for each series, cutoff (the last row that was known) and time, in columns such as y (what
             came), y-mean, y-lo-95, y-hi-95, y-crps and y-pit (for whole numbers drawn between P(Y < y) and P(Y <= y),
-            so that it is uniform for calibrated forecasts of any law).
+            so that it is uniform for calibrated forecasts of any distribution).
         metrics: a row for each target: mse of the mean, crps, picp, mpiw and winkler of the 95 % interval, and the
             energy score of whole paths (joint over steps and targets), all in the user's units and averaged over what
             was observed.
@@ -126,7 +126,7 @@ def _forecast_at(
     answer = columns[[settings.id_column, "cutoff", settings.time_column]].copy()
     for number, target in enumerate(settings.targets):
         answer[target] = observed[..., number].numpy().reshape(-1)
-        answer[f"{target}-mean"] = forecast.law.mean[..., number].numpy().reshape(-1)
+        answer[f"{target}-mean"] = forecast.distribution.mean[..., number].numpy().reshape(-1)
         for percent in levels:
             for end in ("lo", "hi"):
                 answer[f"{target}-{end}-{percent:g}"] = columns[f"{target}-{end}-{percent:g}"]
@@ -144,15 +144,15 @@ class _Scores:
     def add(
         self, forecast: Forecast, observed: Float[Tensor, "series horizon target"], generator: Generator | None
     ) -> dict[str, Tensor]:
-        law, seen = forecast.law, ~observed.isnan()
-        interval = law.interval(LEVEL / 100)
+        distribution, seen = forecast.distribution, ~observed.isnan()
+        interval = distribution.interval(LEVEL / 100)
         found = {
-            "mse": (law.mean - observed).square(),
-            "crps": law.crps(observed),
+            "mse": (distribution.mean - observed).square(),
+            "crps": distribution.crps(observed),
             "picp": covered(interval, observed).double(),
             "mpiw": interval[1] - interval[0],
             "winkler": interval_score(interval, observed, LEVEL / 100),
-            "pit": law.pit(observed, generator),
+            "pit": distribution.pit(observed, generator),
         }
         found = {name: values.where(seen, float("nan")) for name, values in found.items()}
         for name, values in found.items():

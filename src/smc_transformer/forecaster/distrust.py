@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def is_outside(pit: Float[Tensor, "*row"], percent: int | float) -> Bool[Tensor, "*row"]:
-    """Whether values lie outside the central interval that holds `percent` of their law; NaN does not."""
+    """Whether values lie outside the central interval that holds `percent` of their distribution; NaN does not."""
     return (2 * pit.double() - 1).abs() > percent / 100
 
 

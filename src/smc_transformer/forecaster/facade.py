@@ -165,7 +165,8 @@ class Forecaster:
             level: percentages of central intervals.
             quantiles: probabilities of further columns, such as y-q-10 for 0.1.
             series: a name or several: forecast these alone, at their cost only; None: all. The paths of a series have
-                the same law whichever others are forecast with it, but not the same numbers: they share a generator.
+                the same distribution whichever others are forecast with it, but not the same numbers: they share a
+                generator.
             future: the future inputs of the steps ahead, in a table with series and times; needed if there are any.
             n_paths: sampled futures behind the numbers.
             seed: of the paths; None goes on from a copy of the filter's generator, so that the same call twice gives

@@ -30,7 +30,7 @@ from smc_transformer.inference.population import Population
 from smc_transformer.model import SMCTransformer
 
 FORMAT = "smc-transformer-forecaster"
-VERSION = 1
+VERSION = 2
 CONFIG, MODEL, STATES = "config.json", "model.safetensors", "states.safetensors"
 
 
@@ -100,6 +100,8 @@ def load_fitted(path: Path) -> Fitted:
         raise SavedForecasterError(f"{path / MODEL} does not fit the settings in {CONFIG}: {error}") from None
     tensors, header = _read_tensors(path / STATES, number)
     try:
+        if config["version"] == 1:
+            tensors, header = _renamed(tensors, header)
         standings, until = {}, {}
         for place, one in enumerate(header["series"]):
             scaler = Scaler.from_dict(one["scaler"])
@@ -123,7 +125,7 @@ def _write_states(folder: Path, fitted: Fitted, number: str) -> None:
         population = one.population
         for field in TENSORS:
             tensor = getattr(population, field).contiguous()
-            if field in ("lines", "keys", "values") and population.n_slots < population.capacity:
+            if field in ("trajectories", "keys", "values") and population.n_slots < population.capacity:
                 tensor = tensor.clone()
                 tensor[:, :, population.n_slots :] = 0  # slots never written hold whatever was in memory
             tensors[f"{place}/{field}"] = tensor
@@ -138,7 +140,7 @@ def _write_states(folder: Path, fitted: Fitted, number: str) -> None:
                 "runs": one.runs,
                 "position": population.position,
                 "n_slots": population.n_slots,
-                "lines_are_own": population.lines_are_own,
+                "trajectories_are_own": population.trajectories_are_own,
                 "encoder_tensors": len(population.encoder_state),
             }
         )
@@ -150,7 +152,14 @@ def _write_states(folder: Path, fitted: Fitted, number: str) -> None:
 def _population(model: SMCTransformer, tensors: dict[str, Tensor], place: int, stored: dict[str, Any]) -> Population:
     state = tuple(tensors[f"{place}/encoder/{layer}"] for layer in range(stored["encoder_tensors"]))
     fields = {field: tensors[f"{place}/{field}"] for field in TENSORS}
-    return assemble(model, fields, state, stored["position"], stored["n_slots"], stored["lines_are_own"])
+    return assemble(model, fields, state, stored["position"], stored["n_slots"], stored["trajectories_are_own"])
+
+
+def _renamed(tensors: dict[str, Tensor], header: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """States of format version 1, where trajectories were called lines."""
+    for one in header["series"]:
+        one["trajectories_are_own"] = one.pop("lines_are_own")
+    return {name.replace("/lines", "/trajectories"): tensor for name, tensor in tensors.items()}, header
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ NUMBERS_AT_ONCE = 2**27
 
 
 class Prediction(NamedTuple):
-    """The law of the next targets: weights and parameters of the particles before the targets were seen."""
+    """The distribution of the next targets: weights and parameters of the particles before the targets were seen."""
 
     log_weights: Float[Tensor, "batch particle"]
     parameters: Float[Tensor, "batch particle n_parameters"]
@@ -227,12 +227,12 @@ def _filter_whole(
     # The slots that a ring of the window's length would hold, where it would hold them.
     slots = torch.arange(max(0, whole.n_slots - window), whole.n_slots)
     fields = {name: getattr(whole, name) for name in TENSORS}
-    for name in ("lines", "keys", "values"):
+    for name in ("trajectories", "keys", "values"):
         kept = fields[name]
         ring = kept.new_zeros(*kept.shape[:2], window, *kept.shape[3:])
         ring[:, :, slots % window] = kept[:, :, slots]
         fields[name] = ring
-    return assemble(model, fields, whole.encoder_state, whole.position, whole.n_slots, whole.lines_are_own)
+    return assemble(model, fields, whole.encoder_state, whole.position, whole.n_slots, whole.trajectories_are_own)
 
 
 def _filter_together(
@@ -286,7 +286,9 @@ def part_of(population: Population, chosen: slice) -> Population:
     batch = len(population.last)
     fields = {name: getattr(population, name)[chosen] for name in TENSORS}
     state = tuple(tensor.unflatten(0, (batch, -1))[chosen].flatten(0, 1) for tensor in population.encoder_state)
-    return assemble(population.model, fields, state, population.position, population.n_slots, population.lines_are_own)
+    return assemble(
+        population.model, fields, state, population.position, population.n_slots, population.trajectories_are_own
+    )
 
 
 def join(populations: Sequence[Population]) -> Population:
@@ -294,11 +296,11 @@ def join(populations: Sequence[Population]) -> Population:
     first = populations[0]
     fields = {name: torch.cat([getattr(one, name) for one in populations]) for name in TENSORS}
     state = tuple(torch.cat(tensors) for tensors in zip(*(one.encoder_state for one in populations), strict=True))
-    own = all(one.lines_are_own for one in populations)
+    own = all(one.trajectories_are_own for one in populations)
     return assemble(first.model, fields, state, first.position, first.n_slots, own)
 
 
-TENSORS = ("last", "log_weights", "informed", "lines", "keys", "values")
+TENSORS = ("last", "log_weights", "informed", "trajectories", "keys", "values")
 """What a population holds for each of its series, beside the encoder's state."""
 
 
@@ -308,12 +310,12 @@ def assemble(
     encoder_state: tuple[Tensor, ...],
     position: int,
     n_slots: int,
-    lines_are_own: bool,
+    trajectories_are_own: bool,
 ) -> Population:
     """A population from its parts."""
     n_particles = tensors["log_weights"].shape[1]
     population = Population(model, tensors["last"], n_particles, 0, encoder_state)
     for name, tensor in tensors.items():
         setattr(population, name, tensor)
-    population.position, population.n_slots, population.lines_are_own = position, n_slots, lines_are_own
+    population.position, population.n_slots, population.trajectories_are_own = position, n_slots, trajectories_are_own
     return population

@@ -43,7 +43,7 @@ class Forecast:
         id_column: name of the column of series in tables.
         time_column: name of the column of times in tables.
         scalers: the scaling of the targets of each series.
-        first: the law of the first step, in scaled values; past inputs are among its coordinates.
+        first: the distribution of the first step, in scaled values; past inputs are among its coordinates.
         parts: the variance of each step and target, split, in the squares of the user's units. For a target with
             scaling "log1p" it is the variance of log(1 + y).
     """
@@ -59,8 +59,8 @@ class Forecast:
     parts: VarianceParts
 
     @cached_property
-    def law(self) -> Samples:
-        """The marginal laws of steps and targets."""
+    def distribution(self) -> Samples:
+        """The marginal distributions of steps and targets."""
         return Samples(torch.from_numpy(self.paths))
 
     @property
@@ -85,7 +85,7 @@ class Forecast:
     def cdf(self, values: Any) -> pd.DataFrame:
         """P(Y <= y) of each value in a table with the forecast's series, times and targets; NaN stays NaN."""
         x = self._values_at_times(values)
-        probabilities = self.law.cdf(torch.from_numpy(x)).where(~torch.from_numpy(np.isnan(x)), float("nan"))
+        probabilities = self.distribution.cdf(torch.from_numpy(x)).where(~torch.from_numpy(np.isnan(x)), float("nan"))
         return self._table(lambda number, name: {name: probabilities[..., number].numpy()})
 
     def log_prob(self, values: Any) -> pd.DataFrame:
@@ -137,7 +137,7 @@ class Forecast:
         return _with_plain_names(pd.DataFrame(columns), self.id_column)
 
     def variance_parts(self) -> pd.DataFrame:
-        """The variance of every step by the law of total variance: columns y-between and y-within.
+        """The variance of every step by the distribution of total variance: columns y-between and y-within.
 
         "between" is what differs between paths before a step is drawn: latents, and earlier draws. "within" is the
         noise of the step itself. In the squares of the user's units; for a target with scaling "log1p", of log(1 + y).
@@ -196,9 +196,9 @@ class Forecast:
             ax.plot(past[self.time_column], past[column], color=INK, linewidth=1.1, label="observed")
         shades = band_shades(check_levels(level))
         for percent, shade in shades.items():
-            lower, upper = (end[number, :, place] for end in self.law.interval(percent / 100))
+            lower, upper = (end[number, :, place] for end in self.distribution.interval(percent / 100))
             draw_band(ax, times, lower, upper, shade, f"{percent:g} %")
-        median = self.law.quantile(0.5)[number, :, place]
+        median = self.distribution.quantile(0.5)[number, :, place]
         ax.plot(times, median, color=BLUE, linewidth=1.8, marker="o" if len(times) == 1 else None, label="median")
         quiet_frame(ax, times)
         legend_above(ax, f"{name}: {column}")
@@ -211,12 +211,12 @@ class Forecast:
         for level in levels:
             if not 0 < level < 1:
                 raise ValueError(f"a quantile needs a probability strictly between 0 and 1, got {level}")
-        return {f"{name}-q-{100 * level:g}": self.law.quantile(level)[..., number].numpy() for level in levels}
+        return {f"{name}-q-{100 * level:g}": self.distribution.quantile(level)[..., number].numpy() for level in levels}
 
     def _interval_columns(self, number: int, name: str, levels: Sequence[Number]) -> dict[str, np.ndarray]:
         found = {}
         for percent in levels:
-            lower, upper = self.law.interval(percent / 100)
+            lower, upper = self.distribution.interval(percent / 100)
             found[f"{name}-lo-{percent:g}"] = lower[..., number].numpy()
             found[f"{name}-hi-{percent:g}"] = upper[..., number].numpy()
         return found
@@ -275,7 +275,7 @@ def _with_plain_names(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def mixture_of_paths(model: SMCTransformer, first: Float[Tensor, "series path n_parameters"]) -> Mixture:
-    """The one-step law of equally likely paths."""
+    """The one-step distribution of equally likely paths."""
     n_series, n_paths, _ = first.shape
     log_weights = uniform_log_weights(first.new_empty(n_series, n_paths)).unsqueeze(-1)
     return model.observation.mixture(log_weights, first.unsqueeze(2))

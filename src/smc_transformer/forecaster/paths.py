@@ -20,7 +20,8 @@ class Futures(NamedTuple):
 
     Attributes:
         paths: equally likely futures.
-        first: parameters of the law of the first step, for each path: their mixture is the exact one-step law.
+        first: parameters of the distribution of the first step, for each path: their mixture is the exact one-step
+            distribution.
         parts: the variance of each step, split into what differs between paths before the step is drawn and the noise
             of the step.
     """
@@ -81,10 +82,10 @@ def _draw(
         noise = model.attention.draw_noise(batch, n_paths, 1, generator).at(0)
         _, parameters = fresh.mutate(fresh.embed(), noise)
         first = parameters if ahead == 0 else first
-        law = model.observation.components(parameters)
-        between[:, ahead] = law.mean.var(dim=1, correction=0)
-        within[:, ahead] = law.variance.mean(dim=1)
-        paths[:, :, ahead] = law.sample(generator)
+        distribution = model.observation.components(parameters)
+        between[:, ahead] = distribution.mean.var(dim=1, correction=0)
+        within[:, ahead] = distribution.variance.mean(dim=1)
+        paths[:, :, ahead] = distribution.sample(generator)
         if ahead + 1 < horizon:
             next_known = known[:, None, ahead + 1].expand(-1, n_paths, -1)
             fresh.receive(torch.cat((paths[:, :, ahead], next_known), dim=-1))

@@ -10,7 +10,7 @@ from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.forecaster.calendar import CYCLES
 from smc_transformer.forecaster.frequency import Frequency, check_frequency
 from smc_transformer.forecaster.scaling import SCALINGS
-from smc_transformer.nn.observation.registry import LAWS
+from smc_transformer.nn.observation.registry import OBSERVATION_MODELS
 from smc_transformer.nn.observation.support import WholeNumbers
 from smc_transformer.support.checks import check_choice, check_count, check_number
 
@@ -113,9 +113,9 @@ class Settings:
         return tuple(self.scaling.get(column, "standard") for column in self.modelled)
 
     def support(self) -> WholeNumbers | None:
-        """The values of a law of whole numbers, which no scaling may touch; None: a law of all numbers."""
+        """The values of a distribution of whole numbers, which no scaling may touch; None: all numbers."""
         config = self.model_config()
-        return LAWS[config.observation](config).support
+        return OBSERVATION_MODELS[config.observation](config).support
 
     def training_settings(self) -> TrainingSettings:
         """The settings of the training."""
@@ -130,8 +130,9 @@ class Settings:
         for name in ("n_inputs", "n_targets"):
             if name in self.config:
                 raise ValueError(f"config must not hold {name}: it follows from the columns")
-        # A scale a little too large on a logarithm becomes an absurd count through the exponential (docs/laws.md).
-        law = "gaussian" if "log1p" in self.kinds() else "student_t"
+        # A scale a little too large on a logarithm becomes an absurd count through the exponential
+        # (docs/observation_models.md).
+        distribution = "gaussian" if "log1p" in self.kinds() else "student_t"
         return SMCTransformerConfig.from_dict(
             {
                 "d_model": 32,
@@ -140,7 +141,7 @@ class Settings:
                 "window": min(self.input_size, 24),
                 "input_changes": True,
                 "predict_change": self.config.get("observation") != "categorical",
-                "observation": law,
+                "observation": distribution,
                 "initial_latent_variance": 0.05,
                 "n_particles": 10,
                 **self.config,

@@ -205,7 +205,7 @@ def _check_numbers(
     times: pd.Index,
     rows: Int[np.ndarray, "row"],
 ) -> None:
-    """That a column has no values that its scaling or the law cannot have."""
+    """That a column has no values that its scaling or the distribution cannot have."""
     reasons = {"a missing value is NaN": np.isinf(values)}
     if kind == "log1p":
         reasons['scaling="log1p" is for values of at least 0'] = values < 0

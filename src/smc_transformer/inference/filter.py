@@ -17,7 +17,7 @@ from smc_transformer.inference.proposals import PROPOSALS
 from smc_transformer.kernels.filter import can_filter, run_filter
 from smc_transformer.nn.attention import Noise
 from smc_transformer.predictive import Mixture
-from smc_transformer.smc.genealogy import trace_lines, unique_ancestors
+from smc_transformer.smc.genealogy import trace_trajectories, unique_ancestors
 from smc_transformer.smc.weights import effective_sample_size
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class FilterResult:
         ancestors: for each particle of a step, its parent at the step before.
         resampled: whether the particles were resampled before each step.
         predictive: the one-step predictive mixtures, made before each observation was seen.
-        noise: the noise behind the latents, from which `SMCTransformer.replay` rebuilds any line.
-        read_outs: the parameters of the law of X_t of each particle, as it was weighted: those of `predictive`, unless
-            the proposal has drawn its z again.
+        noise: the noise behind the latents, from which `SMCTransformer.replay` rebuilds any trajectory.
+        read_outs: the parameters of p(X_t | z) of each particle, as it was weighted: those of
+            `predictive`, unless the proposal has drawn its z again.
         attention: attention vectors z of each particle, or None when they were not kept.
         completed: targets X_1, ..., X_T as each particle completed them, or None when none were missing.
     """
@@ -64,14 +64,14 @@ class FilterResult:
         return effective_sample_size(self.log_weights.transpose(1, 2))
 
     @property
-    def lines(self) -> Int[Tensor, "batch particle time"]:
-        """The ancestral lines of the last particles."""
-        return trace_lines(self.ancestors)
+    def trajectories(self) -> Int[Tensor, "batch particle time"]:
+        """The ancestral trajectories of the last particles."""
+        return trace_trajectories(self.ancestors)
 
     @property
     def unique_ancestors(self) -> Int[Tensor, "batch time"]:
         """How many different particles of each step the last particles descend from."""
-        return unique_ancestors(self.lines)
+        return unique_ancestors(self.trajectories)
 
 
 class Trace(NamedTuple):

@@ -8,14 +8,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from smc_transformer.nn.attention import Noise
-from smc_transformer.smc.genealogy import gather_lines, trace_lines
+from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
 
 
 class LookAhead:
-    """Log densities of the next observations, for every pair of a line and a particle that could come before it.
+    """Log densities of the next observations, for every pair of a trajectory and a particle that could come before it.
 
     Args:
         model: the model.
@@ -40,43 +40,43 @@ class LookAhead:
 
     @torch.no_grad()
     def __call__(
-        self, step: int, lines: Int[Tensor, "batch line time"], lag: int
-    ) -> Float[Tensor, "batch line particle"]:
-        """Log p(X of the next `lag` steps | past of a particle of `step`, what the line has chosen after it)."""
+        self, step: int, trajectories: Int[Tensor, "batch trajectory time"], lag: int
+    ) -> Float[Tensor, "batch trajectory particle"]:
+        """Log p(X of the next `lag` steps | past of a particle of `step`, what the trajectory has chosen after it)."""
         n_steps = self.ancestors.shape[-1]
-        past_lines = trace_lines(self.ancestors[:, :, : step + 1].contiguous())
-        total = self.targets.new_zeros(*lines.shape[:2], self.ancestors.shape[1])
+        past_trajectories = trace_trajectories(self.ancestors[:, :, : step + 1].contiguous())
+        total = self.targets.new_zeros(*trajectories.shape[:2], self.ancestors.shape[1])
         for later in range(step + 1, min(step + 1 + lag, n_steps)):
             first = self.model.attention.first_slot(later)
             if first > step:
                 break  # the past has left the window
-            total += self._log_density(later, slice(first, step + 1), past_lines, lines)
+            total += self._log_density(later, slice(first, step + 1), past_trajectories, trajectories)
         return total
 
     def _log_density(
         self,
         later: int,
         held: slice,
-        past_lines: Int[Tensor, "batch particle past"],
-        lines: Int[Tensor, "batch line time"],
-    ) -> Float[Tensor, "batch line particle"]:
+        past_trajectories: Int[Tensor, "batch particle past"],
+        trajectories: Int[Tensor, "batch trajectory time"],
+    ) -> Float[Tensor, "batch trajectory particle"]:
         """Log density of the observation that step `later` predicts; `held` are the slots of the past it sees."""
         attention = self.model.attention
         heads, root = (attention.n_heads, -1), math.sqrt(attention.d_model // attention.n_heads)
 
         def along(values: Tensor, slots: slice, way: Tensor) -> Tensor:
-            return gather_lines(values[:, :, slots], way[:, :, slots]).unflatten(-1, heads)
+            return gather_trajectories(values[:, :, slots], way[:, :, slots]).unflatten(-1, heads)
 
         own = slice(held.stop, later + 1)
-        query = along(self.latents.query, slice(later, later + 1), lines).squeeze(2)
-        past_scores = torch.einsum("blhr,bmshr->blmsh", query, along(self.latents.key, held, past_lines))
-        own_scores = torch.einsum("blhr,blshr->blsh", query, along(self.latents.key, own, lines))
+        query = along(self.latents.query, slice(later, later + 1), trajectories).squeeze(2)
+        past_scores = torch.einsum("blhr,bmshr->blmsh", query, along(self.latents.key, held, past_trajectories))
+        own_scores = torch.einsum("blhr,blshr->blsh", query, along(self.latents.key, own, trajectories))
         own_scores = own_scores.unsqueeze(2).expand(-1, -1, past_scores.shape[2], -1, -1)
         shares = (torch.cat((past_scores, own_scores), dim=3) / root).softmax(dim=3)
         past_shares, own_shares = shares.split((past_scores.shape[3], own_scores.shape[3]), dim=3)
-        context = torch.einsum("blmsh,bmshr->blmhr", past_shares, along(self.latents.value, held, past_lines))
-        context = context + torch.einsum("blmsh,blshr->blmhr", own_shares, along(self.latents.value, own, lines))
-        deviation = gather_lines(self.deviation[:, :, later : later + 1], lines[:, :, later : later + 1])
+        context = torch.einsum("blmsh,bmshr->blmhr", past_shares, along(self.latents.value, held, past_trajectories))
+        context = context + torch.einsum("blmsh,blshr->blmhr", own_shares, along(self.latents.value, own, trajectories))
+        deviation = gather_trajectories(self.deviation[:, :, later : later + 1], trajectories[:, :, later : later + 1])
         z = attention.output(context.flatten(-2)) + deviation
         parameters = self.model.read_out(z, self.embedding[:, None, None, later], self.targets[:, None, None, later])
         return self.model.observation.components(parameters).log_prob(self.targets[:, None, None, later + 1])

@@ -1,8 +1,8 @@
 """The state of a particle filter in the middle of its sequences, and the moves of one step: select, mutate, weight.
 
 Whole sequences, gaps and forecasts all go through these moves; a step without an observation simply has no weight.
-Keys and values are written once and never copied: resampling moves an index table, `lines[b, m, s]`, the particle that
-holds slot s of particle m's line, and attention reads through it.
+Keys and values are written once and never copied: resampling moves an index table, `trajectories[b, m, s]`, the
+particle that holds slot s of particle m's trajectory, and attention reads through it.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.inference.proposals import PROPOSALS
-from smc_transformer.kernels.step import can_mutate, inherit_lines, mutate_particles
+from smc_transformer.kernels.step import can_mutate, inherit_trajectories, mutate_particles
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.encoders.base import State
-from smc_transformer.smc.genealogy import gather_lines
+from smc_transformer.smc.genealogy import gather_trajectories
 from smc_transformer.smc.resampling import RESAMPLERS
 from smc_transformer.smc.selection import Selection, select
 from smc_transformer.smc.weights import reweight, uniform_log_weights
@@ -29,14 +29,14 @@ class Past(NamedTuple):
 
     keys: Float[Tensor, "batch particle slot d_model"]
     values: Float[Tensor, "batch particle slot d_model"]
-    lines: Int[Tensor, "batch particle slot"]
+    trajectories: Int[Tensor, "batch particle slot"]
     parents: Int[Tensor, "batch path"]
     """The particle that each path descends from."""
 
     def along_paths(self, values: Float[Tensor, "batch particle slot d_model"]) -> Tensor:
         """Keys or values as each path sees them, copied."""
-        index = self.parents.unsqueeze(-1).expand(-1, -1, self.lines.shape[-1])
-        return gather_lines(values, self.lines.gather(1, index))
+        index = self.parents.unsqueeze(-1).expand(-1, -1, self.trajectories.shape[-1])
+        return gather_trajectories(values, self.trajectories.gather(1, index))
 
 
 class Drawn(NamedTuple):
@@ -78,15 +78,15 @@ class Population:
         self.log_weights = uniform_log_weights(last.new_empty(batch, n_particles))
         self.informed = torch.zeros(batch, dtype=torch.bool, device=last.device)
         self.themselves = torch.arange(n_particles, device=last.device).expand(batch, n_particles)
-        self.lines = self.themselves.new_empty(batch, n_particles, capacity)
-        self.lines_are_own = True  # nobody has inherited yet: no need to read through the table
+        self.trajectories = self.themselves.new_empty(batch, n_particles, capacity)
+        self.trajectories_are_own = True  # nobody has inherited yet: no need to read through the table
         self.keys = last.new_empty(batch, n_particles, capacity, model.config.d_model)
         self.values = torch.empty_like(self.keys)
 
     @property
     def capacity(self) -> int:
         """Slots there is room for."""
-        return self.lines.shape[-1]
+        return self.trajectories.shape[-1]
 
     @property
     def n_particles(self) -> int:
@@ -96,7 +96,7 @@ class Population:
     def select(
         self, generator: Generator | None, look_ahead: Float[Tensor, "batch particle"] | None = None
     ) -> Selection:
-        """Resample the sequences that are due; their particles inherit lines, inputs and encoder states."""
+        """Resample the sequences that are due; their particles inherit trajectories, inputs and encoder states."""
         selection = select(
             self.log_weights,
             RESAMPLERS[self.model.config.resampling],
@@ -107,14 +107,14 @@ class Population:
         )
         self.log_weights = selection.log_weights
         self.informed = self.informed & ~selection.resampled
-        self.lines_are_own = self.lines_are_own and not bool(selection.resampled.any())
+        self.trajectories_are_own = self.trajectories_are_own and not bool(selection.resampled.any())
         index = selection.ancestors.unsqueeze(-1)
         held = slice(self.model.attention.first_slot(self.n_slots), self.n_slots)
         if self.n_slots > self.capacity:
             held = slice(0, self.capacity)
-        if not inherit_lines(self.lines, selection.ancestors, held):
-            inherited = self.lines[:, :, held]
-            self.lines[:, :, held] = inherited.gather(1, index.expand(-1, -1, inherited.shape[-1]))
+        if not inherit_trajectories(self.trajectories, selection.ancestors, held):
+            inherited = self.trajectories[:, :, held]
+            self.trajectories[:, :, held] = inherited.gather(1, index.expand(-1, -1, inherited.shape[-1]))
         if self.last.shape[1] > 1:
             self.last = self.last.gather(1, index.expand(-1, -1, self.last.shape[-1]))
             self.encoder_state = inherit_rows(self.encoder_state, selection.ancestors)
@@ -137,7 +137,7 @@ class Population:
     def mutate(
         self, embedding: Float[Tensor, "batch _ d_model"], noise: Noise
     ) -> tuple[Float[Tensor, "batch particle d_model"], Float[Tensor, "batch particle n_parameters"]]:
-        """Draw the latents of the next slot; returns the attention vector and the parameters of the law of X_t.
+        """Draw the latents of the next slot; returns the attention vector and the parameters of p(X_t | z).
 
         Args:
             embedding: e_{t-1}.
@@ -149,12 +149,12 @@ class Population:
         slot = self.n_slots % self.capacity
         window, past_first = slice(0, self.capacity), 0
         if self.n_slots < self.capacity:
-            n_past = 0 if self.past is None else self.past.lines.shape[-1]
+            n_past = 0 if self.past is None else self.past.trajectories.shape[-1]
             first = self.model.attention.first_slot(n_past + slot)
             window, past_first = slice(max(0, first - n_past), slot + 1), min(first, n_past)
         self.n_slots += 1
         self.position += 1
-        caches = (self.keys, self.values, self.lines)
+        caches = (self.keys, self.values, self.trajectories)
         mutated = mutate_particles(self.model, embedding, noise, *caches, slot, window, self.past, past_first)
         z, outputs = self._mutate_in_torch(embedding, noise, slot, window) if mutated is None else mutated
         self.drawn = Drawn(noise.attention, z, embedding)
@@ -177,21 +177,21 @@ class Population:
         latents = attention.latents(embedding, noise)
         self.keys[:, :, slot] = latents.key
         self.values[:, :, slot] = latents.value
-        self.lines[:, :, slot] = self.themselves
+        self.trajectories[:, :, slot] = self.themselves
         keys, values = self.keys[:, :, window], self.values[:, :, window]
-        if not self.lines_are_own:
-            lines = self.lines[:, :, window]
-            keys, values = gather_lines(keys, lines), gather_lines(values, lines)
+        if not self.trajectories_are_own:
+            trajectories = self.trajectories[:, :, window]
+            keys, values = gather_trajectories(keys, trajectories), gather_trajectories(values, trajectories)
         return attention.attend_one(latents.query, keys, values) + attention.deviation(noise), None
 
     def stand_at_end(
         self, last: Float[Tensor, "batch 1 n_inputs"], log_weights: Float[Tensor, "batch particle"]
     ) -> None:
-        """Take the state after all steps of a filter that has filled keys, values and lines to their capacity."""
+        """Take the state after all steps of a filter that has filled the caches to their capacity."""
         self.last, self.log_weights = last, log_weights
         self.position = self.n_slots = self.capacity
         self.informed = torch.ones_like(self.informed)
-        self.lines_are_own = False
+        self.trajectories_are_own = False
 
     def absorb(
         self,
@@ -204,7 +204,7 @@ class Population:
         """Weight by what is observed of X_t, draw what is missing, and take the result as the next input.
 
         Args:
-            parameters: parameters of the law of X_t, from `mutate`.
+            parameters: parameters of the distribution of X_t, from `mutate`.
             x: X_t.
             observed: which targets are observed; None: all.
             on_collapse: what to do when no particle can explain X_t.
@@ -257,7 +257,7 @@ class Population:
     def spread(
         self, n_samples: int, capacity: int, generator: Generator | None
     ) -> tuple["Population", Int[Tensor, "batch sample"]]:
-        """A new population of equally weighted particles drawn from this one, with lines of their own.
+        """A new population of equally weighted particles drawn from this one, with trajectories of their own.
 
         Only the slots that the next step can see are kept; `capacity` more fit in. Also returns who was drawn.
         """
@@ -273,16 +273,16 @@ class Population:
         fresh = Population(self.model, last, n_samples, capacity, state)
         fresh.position = self.position
         if len(kept):
-            fresh.past = Past(self.keys[:, :, kept], self.values[:, :, kept], self.lines[:, :, kept], ends)
+            fresh.past = Past(self.keys[:, :, kept], self.values[:, :, kept], self.trajectories[:, :, kept], ends)
         return fresh, ends
 
     def _copy_past(self, past: Past) -> None:
         """Make the shared past slots of one's own: torch is better off with copies."""
-        own = self.themselves.unsqueeze(-1).expand(-1, -1, past.lines.shape[-1])
+        own = self.themselves.unsqueeze(-1).expand(-1, -1, past.trajectories.shape[-1])
         self.keys = torch.cat((past.along_paths(past.keys), self.keys), dim=2)
         self.values = torch.cat((past.along_paths(past.values), self.values), dim=2)
-        self.lines = torch.cat((own, self.lines), dim=2)
-        self.n_slots += past.lines.shape[-1]
+        self.trajectories = torch.cat((own, self.trajectories), dim=2)
+        self.n_slots += past.trajectories.shape[-1]
         self.past = None
 
     def _make_room(self) -> None:
@@ -290,7 +290,7 @@ class Population:
         if self.n_slots < self.capacity or self.capacity == self.model.config.window:
             return
         more = max(16, self.capacity)
-        for name in ("lines", "keys", "values"):
+        for name in ("trajectories", "keys", "values"):
             old = getattr(self, name)
             setattr(self, name, torch.cat((old, old.new_empty(*old.shape[:2], more, *old.shape[3:])), dim=2))
 

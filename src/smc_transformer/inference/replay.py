@@ -1,7 +1,8 @@
-"""Replay: all steps of given lines in one parallel causal-attention pass, with gradients.
+"""Replay: all steps of given trajectories in one parallel causal-attention pass, with gradients.
 
 The filter walks through time without gradients and keeps only noise, ancestors and drawn observations. They determine
-a line's latents, so B x K lines can be rebuilt at once, as an ordinary transformer would process B x K sequences.
+a trajectory's latents, so B x K trajectories can be rebuilt at once, as an ordinary transformer would process B x K
+sequences.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
 
 
-class LineInputs(NamedTuple):
-    """What lines see and predict; the line axis has size 1 where all lines see the same."""
+class TrajectoryInputs(NamedTuple):
+    """What trajectories see and predict; the trajectory axis has size 1 where all trajectories see the same."""
 
     embedding: Float[Tensor, "batch _ time d_model"]
     last_targets: Float[Tensor, "batch _ time n_targets"]
@@ -25,42 +26,45 @@ class LineInputs(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Everything along given lines, differentiable in the model's parameters."""
+    """Everything along given trajectories, differentiable in the model's parameters."""
 
     latents: Latents
-    attention: Float[Tensor, "batch line time d_model"]
-    parameters: Float[Tensor, "batch line time n_parameters"]
-    """Parameters of the law of X_t."""
-    log_density: Float[Tensor, "batch line time"]
+    attention: Float[Tensor, "batch trajectory time d_model"]
+    parameters: Float[Tensor, "batch trajectory time n_parameters"]
+    """Parameters of the distribution of X_t."""
+    log_density: Float[Tensor, "batch trajectory time"]
     """log p(X_t | z(t), e_{t-1}), of the whole X_t where it was drawn."""
 
 
-def line_inputs(
+def trajectory_inputs(
     model: "SMCTransformer",
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
-    completed: Float[Tensor, "batch line time n_targets"] | None = None,
-) -> LineInputs:
-    """Embeddings and targets of sequences, or of each line where values were missing and `completed` by it."""
+    completed: Float[Tensor, "batch trajectory time n_targets"] | None = None,
+) -> TrajectoryInputs:
+    """Embeddings and targets of sequences, or of each trajectory where values were missing and `completed` by it."""
     n_targets = model.config.n_targets
     if completed is None:
         embedding = model.encoder(model.observation.features(x[:, :-1])).unsqueeze(1)
         targets = x[:, None, :, :n_targets]
-        return LineInputs(embedding, targets[:, :, :-1], targets[:, :, 1:])
-    n_lines = completed.shape[1]
-    first = x[:, None, :1, :n_targets].expand(-1, n_lines, -1, -1)
+        return TrajectoryInputs(embedding, targets[:, :, :-1], targets[:, :, 1:])
+    n_trajectories = completed.shape[1]
+    first = x[:, None, :1, :n_targets].expand(-1, n_trajectories, -1, -1)
     targets = torch.cat((first, completed), dim=2)
-    known = x[:, None, :, n_targets:].expand(-1, n_lines, -1, -1)
+    known = x[:, None, :, n_targets:].expand(-1, n_trajectories, -1, -1)
     inputs = torch.cat((targets, known), dim=-1)[:, :, :-1]
     embedding = model.encoder(model.observation.features(inputs.flatten(0, 1)))
-    return LineInputs(embedding.unflatten(0, inputs.shape[:2]), targets[:, :, :-1], completed)
+    return TrajectoryInputs(embedding.unflatten(0, inputs.shape[:2]), targets[:, :, :-1], completed)
 
 
 def replay(
-    model: "SMCTransformer", inputs: LineInputs, noise: Noise, lines: Int[Tensor, "batch line time"] | None = None
+    model: "SMCTransformer",
+    inputs: TrajectoryInputs,
+    noise: Noise,
+    trajectories: Int[Tensor, "batch trajectory time"] | None = None,
 ) -> Replay:
-    """Rebuild the lines that this noise makes on these inputs; with `lines`, the noise is that of all particles."""
+    """Rebuild what this noise makes of these inputs; with `trajectories`, the noise is that of all particles."""
     attention = model.attention
-    latents = attention.latents(inputs.embedding, noise, lines)
-    z = attention.attend_all(latents) + attention.deviation(noise, lines)
+    latents = attention.latents(inputs.embedding, noise, trajectories)
+    z = attention.attend_all(latents) + attention.deviation(noise, trajectories)
     parameters = model.read_out(z, inputs.embedding, inputs.last_targets)
     return Replay(latents, z, parameters, model.observation.components(parameters).log_prob(inputs.targets))

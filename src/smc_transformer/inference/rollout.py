@@ -1,9 +1,9 @@
 """Forecast paths with gradients: what `forecasting` draws, as a differentiable function of the parameters.
 
-The filter goes through the history without gradients and says which lines the paths descend from. Their latents are
-rebuilt from their noise, as in the replay, and every path goes on from there: its draws are functions of standard
-noise (the reparametrisation of the paper's section 4.1), so a score of the paths has a gradient. Which lines were
-chosen is a constant in it, as in Fisher's identity.
+The filter goes through the history without gradients and says which trajectories the paths descend from. Their latents
+are rebuilt from their noise, as in the replay, and every path goes on from there: its draws are functions of standard
+noise (the reparametrisation of the paper's section 4.1), so a score of the paths has a gradient. Which trajectories
+were chosen is a constant in it, as in Fisher's identity.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from smc_transformer.inference.filter import particle_filter
 from smc_transformer.nn.attention import Noise
-from smc_transformer.smc.genealogy import gather_lines, trace_lines
+from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
 from smc_transformer.smc.resampling import RESAMPLERS
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Rollout(NamedTuple):
 
     paths: Float[Tensor, "batch path horizon n_targets"]
     parameters: Float[Tensor, "batch path horizon n_parameters"]
-    """Parameters of the laws that they were drawn from."""
+    """Parameters of the distributions that they were drawn from."""
 
 
 def rollout(
@@ -74,7 +74,7 @@ class _Paths:
             self.last = self._of_each_path(history)
             self.state = model.encoder.start(model.observation.features(self.last.flatten(0, 1)))
             return
-        noise, inputs = _chosen_lines(model, history, n_paths, n_particles, generator)
+        noise, inputs = _chosen_trajectories(model, history, n_paths, n_particles, generator)
         features = model.observation.features(inputs[:, :, :-1].flatten(0, 1))
         embedding, state = model.encoder.encode(features)
         seen = embedding.unflatten(0, inputs.shape[:2])[:, :, model.attention.first_slot(self.position) :]
@@ -87,7 +87,7 @@ class _Paths:
     def advance(
         self, known: Float[Tensor, "batch known"], generator: Generator | None
     ) -> tuple[Float[Tensor, "batch path n_targets"], Float[Tensor, "batch path n_parameters"]]:
-        """Draw the next targets of every path, which are its next input; also returns their laws' parameters."""
+        """Draw the next targets of every path, which are its next input; also returns the parameters behind them."""
         model, attention = self.model, self.model.attention
         embedding, self.state = model.encoder.step(
             model.observation.features(self.last.flatten(0, 1)), self.state, self.position
@@ -110,24 +110,24 @@ class _Paths:
 
 
 @torch.no_grad()
-def _chosen_lines(
+def _chosen_trajectories(
     model: "SMCTransformer",
     history: Float[Tensor, "batch past n_inputs"],
     n_paths: int,
     n_particles: int,
     generator: Generator | None,
 ) -> tuple[Noise, Float[Tensor, "batch _ past n_inputs"]]:
-    """The noise of the lines that the paths descend from, by weight, and the inputs that these lines have seen.
+    """The noise of the trajectories that the paths descend from, by weight, and the inputs that they have seen.
 
     The noise is only that of the last slots, which the first step of the forecast can see.
     """
     result = particle_filter(model, history, n_particles, generator)
     ends = RESAMPLERS[model.config.resampling](result.log_weights[..., -1], n_paths, generator)
-    lines = trace_lines(result.ancestors, ends)
+    trajectories = trace_trajectories(result.ancestors, ends)
     inputs = history.unsqueeze(1)
     if result.completed is not None:
         n_targets = model.config.n_targets
         inputs = inputs.repeat(1, n_paths, 1, 1)
-        inputs[:, :, 1:, :n_targets] = gather_lines(result.completed, lines)
+        inputs[:, :, 1:, :n_targets] = gather_trajectories(result.completed, trajectories)
     seen = slice(model.attention.first_slot(history.shape[1] - 1), None)
-    return Noise(*(eps[:, :, seen] for eps in result.noise)).along(lines[:, :, seen]), inputs
+    return Noise(*(eps[:, :, seen] for eps in result.noise)).along(trajectories[:, :, seen]), inputs

@@ -3,7 +3,7 @@
     state = model.init_state(batch=1, n_particles=100, generator=0)
     state, info = model.observe(state, x)                 # x: (batch, n_inputs), NaN targets are missing
     info.log_density, info.pit                            # a surprise is visible at once
-    model.predictive(state)                               # the law of the next observation
+    model.predictive(state)                               # the distribution of the next observation
     model.forecast(state, horizon=12)                     # joint paths from here
 
 The moves are those of the filter over whole sequences, so the same noise gives the same numbers. With a window, keys
@@ -81,7 +81,7 @@ class StreamState:
         return info
 
     def predictive(self) -> Mixture:
-        """The law of the next observation, as a mixture with one step."""
+        """The distribution of the next observation, as a mixture with one step."""
         population, parameters = self._prepared()
         return self.model.observation.mixture(population.log_weights.unsqueeze(-1), parameters.unsqueeze(2))
 

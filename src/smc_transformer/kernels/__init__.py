@@ -1,4 +1,4 @@
-"""C kernels for the work that torch does slowly on a CPU: the steps of the filter, its noise, lines in the replay.
+"""C kernels for the work that torch does slowly on a CPU: steps of the filter, noise, the replay.
 
 They are compiled on first use (about a second; kept in the cache folder afterwards). Where that is not possible (no
 compiler, another device or type of numbers), torch does the same work, and a log line says so. Set

@@ -1,7 +1,7 @@
-/* Causal self-attention of whole lines, and its gradient, for the replay.
+/* Causal self-attention of whole trajectories, and its gradient, for the replay.
 
    queries, keys, values and their results are (rows, steps, d); a head is a slice of d. The query of step t sees the
-   steps t - window + 1, ..., t. The work of a line grows with steps x window, and its numbers stay in cache. */
+   steps t - window + 1, ..., t. The work of a trajectory grows with steps x window, and its numbers stay in cache. */
 
 #include "band.h"
 
@@ -15,7 +15,7 @@ typedef struct {
 } Attention;
 
 /* Returns 0, or 1 when there was not enough memory. */
-int attend_lines(const Attention *a, int n_threads)
+int attend_trajectories(const Attention *a, int n_threads)
 {
     count d = a->d, size = d / a->heads, T = a->steps, stride = padded(T) + LANES;
     real root = 1 / square_root(size);
@@ -54,7 +54,7 @@ int attend_lines(const Attention *a, int n_threads)
 }
 
 /* With shares p and scores q . k / sqrt(r): dv_s += p_s dc, dscore_s = p_s (dc . v_s - dc . c), and from there dq, dk. */
-int attend_lines_backward(const Attention *a, int n_threads)
+int attend_trajectories_backward(const Attention *a, int n_threads)
 {
     count d = a->d, size = d / a->heads, T = a->steps, stride = padded(T) + LANES;
     real root = 1 / square_root(size);

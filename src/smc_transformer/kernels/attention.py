@@ -1,4 +1,4 @@
-"""Causal self-attention of whole lines over a window, with gradients."""
+"""Causal self-attention of whole trajectories over a window, with gradients."""
 
 import ctypes
 from typing import Any
@@ -21,14 +21,14 @@ class Attention(ctypes.Structure):
     ]
 
 
-def attend_lines(query: Tensor, key: Tensor, value: Tensor, n_heads: int, window: int | None) -> Tensor | None:
-    """The contexts (batch, line, time, d) of queries, keys and values of that shape; None where torch must do it."""
+def attend_trajectories(query: Tensor, key: Tensor, value: Tensor, n_heads: int, window: int | None) -> Tensor | None:
+    """The contexts (batch, trajectory, time, d) of queries, keys and values; None where torch must do it."""
     if library(query) is None:
         return None
-    return _AttendLines.apply(query, key, value, n_heads, window)
+    return _AttendTrajectories.apply(query, key, value, n_heads, window)
 
 
-class _AttendLines(torch.autograd.Function):
+class _AttendTrajectories(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, n_heads: int, window: int | None) -> Tensor:
         kernels = library(query)
@@ -38,7 +38,7 @@ class _AttendLines(torch.autograd.Function):
         log_total = query.new_empty(*query.shape[:-2], n_heads, query.shape[-2])
         task = _task(query, n_heads, window)
         point(task, {"query": query, "key": key, "value": value, "context": context, "log_total": log_total})
-        check(kernels.attend_lines(ctypes.byref(task), threads(query.numel() * query.shape[-2])))
+        check(kernels.attend_trajectories(ctypes.byref(task), threads(query.numel() * query.shape[-2])))
         ctx.save_for_backward(query, key, value, context, log_total)
         ctx.settings, ctx.kernels = (n_heads, window), kernels
         return context
@@ -53,7 +53,7 @@ class _AttendLines(torch.autograd.Function):
         names = ("query_gradient", "key_gradient", "value_gradient")
         tensors |= {"context_gradient": gradient.contiguous(), **dict(zip(names, gradients, strict=True))}
         point(task, tensors)
-        check(ctx.kernels.attend_lines_backward(ctypes.byref(task), threads(query.numel() * query.shape[-2])))
+        check(ctx.kernels.attend_trajectories_backward(ctypes.byref(task), threads(query.numel() * query.shape[-2])))
         return *gradients, None, None
 
 

@@ -1,4 +1,4 @@
-/* The particle filter over whole sequences of observed values, whose law is a Gaussian or a Student-t.
+/* The particle filter over whole sequences of observed values, whose distribution is a Gaussian or a Student-t.
 
    One thread takes one sequence through all its steps: its keys, values and noise stay in the second-level cache,
    where a pass over the whole batch at every step would fetch them from memory again and again. */
@@ -23,7 +23,7 @@ typedef struct {
     count n_uniforms, scheme, stop_at_collapse;
     double ess_threshold;
     real *keys, *values;   /* (batch, particles, steps, d), or NULL when nobody wants them */
-    count *lines;          /* (batch, particles, steps), or NULL */
+    count *trajectories;          /* (batch, particles, steps), or NULL */
     count *ancestors;      /* (batch, particles, steps) */
     uint8_t *resampled;    /* (batch, steps) */
     real *increments;      /* (batch, steps) */
@@ -93,7 +93,7 @@ static real log_density(const Filter *f, const real *restrict x, const real *res
             log_scale = log_scale < f->lowest[i] ? f->lowest[i] : log_scale;
             log_scale = log_scale > f->highest[i] ? f->highest[i] : log_scale;
             real scale = (real)exp((double)log_scale);
-            if (!(scale > 0) || isinf(scale)) return -INFINITY; /* as it rounds in the law itself */
+            if (!(scale > 0) || isinf(scale)) return -INFINITY; /* as it rounds in the distribution itself */
             log_scales += log_scale;
             rest /= scale;
         }
@@ -110,7 +110,7 @@ typedef struct {
     Workspace layer;
     real *keys, *values, *white, *log_weights;
     double *mass, *cumulative;
-    count *lines, *inherited, *parents;
+    count *trajectories, *inherited, *parents;
 } FilterWorkspace;
 
 static int prepare_filter(FilterWorkspace *work, const Filter *f, const Layer *layer)
@@ -123,22 +123,22 @@ static int prepare_filter(FilterWorkspace *work, const Filter *f, const Layer *l
     work->log_weights = scratch(f->particles);
     work->mass = calloc(f->particles, sizeof(double));
     work->cumulative = calloc(f->particles, sizeof(double));
-    work->lines = calloc(f->lines ? 1 : f->particles * f->steps, sizeof(count));
+    work->trajectories = calloc(f->trajectories ? 1 : f->particles * f->steps, sizeof(count));
     work->inherited = calloc(f->particles * f->steps, sizeof(count));
     work->parents = calloc(f->particles, sizeof(count));
     return ready && work->keys && work->values && work->white && work->log_weights && work->mass && work->cumulative
-        && work->lines && work->inherited && work->parents;
+        && work->trajectories && work->inherited && work->parents;
 }
 
 static void release_filter(FilterWorkspace *work)
 {
     release(&work->layer);
     free(work->keys); free(work->values); free(work->white); free(work->log_weights);
-    free(work->mass); free(work->cumulative); free(work->lines); free(work->inherited); free(work->parents);
+    free(work->mass); free(work->cumulative); free(work->trajectories); free(work->inherited); free(work->parents);
 }
 
-/* Select: parents, and the lines that their children inherit. */
-static void select_parents(const Filter *f, FilterWorkspace *work, count sequence, count step, count *lines,
+/* Select: parents, and the trajectories that their children inherit. */
+static void select_parents(const Filter *f, FilterWorkspace *work, count sequence, count step, count *trajectories,
                            real *log_weights)
 {
     count M = f->particles, first = f->window && step > f->window ? step - f->window : 0;
@@ -152,8 +152,8 @@ static void select_parents(const Filter *f, FilterWorkspace *work, count sequenc
         resample(log_weights, M, uniforms, f->scheme, work->mass, work->cumulative, work->parents);
         size_t held = (size_t)(step - first) * sizeof(count);
         for (count m = 0; m < M; m++)
-            memcpy(work->inherited + m * f->steps, lines + work->parents[m] * f->steps + first, held);
-        for (count m = 0; m < M; m++) memcpy(lines + m * f->steps + first, work->inherited + m * f->steps, held);
+            memcpy(work->inherited + m * f->steps, trajectories + work->parents[m] * f->steps + first, held);
+        for (count m = 0; m < M; m++) memcpy(trajectories + m * f->steps + first, work->inherited + m * f->steps, held);
         for (count m = 0; m < M; m++) log_weights[m] = -(real)log((double)M);
     }
     for (count m = 0; m < M; m++) {
@@ -162,9 +162,9 @@ static void select_parents(const Filter *f, FilterWorkspace *work, count sequenc
     }
 }
 
-/* Mutate: latents, attention vectors and parameters of the law of X_t, BLOCK particles at a time. */
+/* Mutate: latents, attention vectors and parameters of the distribution of X_t, BLOCK particles at a time. */
 static void mutate(const Filter *f, const Layer *layer, Workspace *work, count sequence, count step, real *keys,
-                   real *values, count *lines)
+                   real *values, count *trajectories)
 {
     count M = f->particles, T = f->steps, d = layer->d, n = f->n_parameters, stride = padded(d);
     count first = f->window && step + 1 > f->window ? step + 1 - f->window : 0;
@@ -176,8 +176,8 @@ static void mutate(const Filter *f, const Layer *layer, Workspace *work, count s
             multiply_add(work->query, layer->query_factor, f->query_noise + noise, f->query_mean + mean, d);
             multiply_add(keys + slot, layer->key_factor, f->key_noise + noise, f->key_mean + mean, d);
             multiply_add(values + slot, layer->value_factor, f->value_noise + noise, f->value_mean + mean, d);
-            lines[m * T + step] = m;
-            Slots past = {keys, values, lines + m * T, first, step + 1, T};
+            trajectories[m * T + step] = m;
+            Slots past = {keys, values, trajectories + m * T, first, step + 1, T};
             attend(work->query, &past, 1, layer, work->shares, work->context + row * stride);
             for (count i = 0; i < d; i++)
                 work->z[row * stride + i] = layer->attention_factor[i] * f->attention_noise[noise + i];
@@ -234,12 +234,12 @@ int particle_filter(const Filter *f, const Layer *layer, int n_threads)
             if (!ready) continue;
             real *keys = f->keys ? f->keys + sequence * M * T * d : work.keys;
             real *values = f->values ? f->values + sequence * M * T * d : work.values;
-            count *lines = f->lines ? f->lines + sequence * M * T : work.lines;
+            count *trajectories = f->trajectories ? f->trajectories + sequence * M * T : work.trajectories;
             for (count m = 0; m < M; m++) work.log_weights[m] = -(real)log((double)M);
             f->collapsed[sequence] = -1;
             for (count step = 0; step < T; step++) {
-                select_parents(f, &work, sequence, step, lines, work.log_weights);
-                mutate(f, layer, &work.layer, sequence, step, keys, values, lines);
+                select_parents(f, &work, sequence, step, trajectories, work.log_weights);
+                mutate(f, layer, &work.layer, sequence, step, keys, values, trajectories);
                 if (!weigh(f, &work, sequence, step, work.log_weights) && f->collapsed[sequence] < 0) {
                     f->collapsed[sequence] = step;
                     if (f->stop_at_collapse) break;

@@ -1,4 +1,4 @@
-"""The particle filter over whole sequences in one call: observed values, an elliptical law, a read-out that C knows."""
+"""The particle filter over whole sequences in one call."""
 
 import ctypes
 from typing import TYPE_CHECKING
@@ -45,7 +45,7 @@ class Filter(ctypes.Structure):
         ("uniforms", POINTER),
         *((name, COUNT) for name in ("n_uniforms", "scheme", "stop_at_collapse")),
         ("ess_threshold", NUMBER),
-        *((name, POINTER) for name in ("keys", "values", "lines")),
+        *((name, POINTER) for name in ("keys", "values", "trajectories")),
         *((name, POINTER) for name in ("ancestors", "resampled", "increments", "prior", "posterior")),
         *((name, POINTER) for name in ("parameters", "attention", "collapsed")),
     ]
@@ -73,9 +73,9 @@ def run_filter(
     generator: Generator | None,
 ) -> None:
     """Fill the trace, and the population if there is one, with the steps of the filter."""
-    kernels, law = library(x), elliptical(model.observation)
+    kernels, distribution = library(x), elliptical(model.observation)
     assert kernels is not None
-    assert law is not None
+    assert distribution is not None
     config, attention = model.config, model.attention
     batch, n_particles, n_steps = trace.ancestors.shape
     resample = RESAMPLERS[config.resampling]
@@ -98,8 +98,8 @@ def run_filter(
         n_targets=config.n_targets,
         noise_strides=strides,
         n_parameters=model.observation.n_parameters,
-        constant=law.constant,
-        degrees=law.degrees or 0.0,
+        constant=distribution.constant,
+        degrees=distribution.degrees or 0.0,
         n_uniforms=n_uniforms,
         scheme=SCHEMES[resample],
         stop_at_collapse=on_collapse == "error",
@@ -116,13 +116,13 @@ def run_filter(
             **dict(zip(NOISES, eps, strict=True)),
             "targets": targets[:, 1:].contiguous(),
             "last_targets": targets[:, :-1].contiguous() if config.predict_change else None,
-            "root": law.root.contiguous(),
-            "lowest": None if law.log_scales is None else law.log_scales[0].contiguous(),
-            "highest": None if law.log_scales is None else law.log_scales[1].contiguous(),
+            "root": distribution.root.contiguous(),
+            "lowest": None if distribution.log_scales is None else distribution.log_scales[0].contiguous(),
+            "highest": None if distribution.log_scales is None else distribution.log_scales[1].contiguous(),
             "uniforms": uniforms,
             "keys": None if population is None else population.keys,
             "values": None if population is None else population.values,
-            "lines": None if population is None else population.lines,
+            "trajectories": None if population is None else population.trajectories,
             "ancestors": trace.ancestors,
             "resampled": trace.resampled,
             "increments": trace.log_increments,

@@ -79,10 +79,10 @@ static void multiply(const real *restrict x, count n_in, const real *restrict we
 }
 
 /* Slots first, ..., last - 1 of one line: keys and values (particles, capacity, d) are those of all particles of the
-   sequence, and line[s] is the particle that owns slot s. */
+   sequence, and trajectory[s] is the particle that owns slot s. */
 typedef struct {
     const real *keys, *values;
-    const count *line;
+    const count *trajectory;
     count first, last, capacity;
 } Slots;
 
@@ -97,7 +97,7 @@ static inline void attend(const real *restrict query, const Slots *stretches, in
         count n = 0;
         for (const Slots *from = stretches; from < stretches + n_stretches; from++)
             for (count s = from->first; s < from->last; s++) {
-                const real *key = from->keys + (from->line[s] * from->capacity + s) * d + offset;
+                const real *key = from->keys + (from->trajectory[s] * from->capacity + s) * d + offset;
                 real score = root * dot(query + offset, key, size);
                 shares[n++] = score;
                 top = score > top ? score : top;
@@ -110,7 +110,7 @@ static inline void attend(const real *restrict query, const Slots *stretches, in
         const real *share = shares;
         for (const Slots *from = stretches; from < stretches + n_stretches; from++)
             for (count s = from->first; s < from->last; s++) {
-                const real *value = from->values + (from->line[s] * from->capacity + s) * d + offset;
+                const real *value = from->values + (from->trajectory[s] * from->capacity + s) * d + offset;
                 add_scaled(context + offset, *share++, value, size);
             }
         for (count i = offset; i < offset + size; i++) context[i] /= total;

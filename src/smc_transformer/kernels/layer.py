@@ -81,8 +81,10 @@ def has_layer(model: "SMCTransformer") -> bool:
     """Whether the kernels know this model's attention and read-out."""
     from smc_transformer.model import SMCTransformer
 
-    readout, law = model.readout, model.observation
-    changed = type(model).read_out is not SMCTransformer.read_out or "components" in vars(law) or _hooked(readout)
+    readout, distribution = model.readout, model.observation
+    changed = (
+        type(model).read_out is not SMCTransformer.read_out or "components" in vars(distribution) or _hooked(readout)
+    )
     if changed or not has_attention(model):
         return False
     if type(readout) is LinearReadout:

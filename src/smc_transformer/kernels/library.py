@@ -24,7 +24,7 @@ POINTER, COUNT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 logger = logging.getLogger(__name__)
 
-SOURCES = ("filter.c", "step.c", "lines.c", "attention.c", "replay.c", "noise.c", "draws.c")
+SOURCES = ("filter.c", "step.c", "trajectories.c", "attention.c", "replay.c", "noise.c", "draws.c")
 HEADERS = ("common.h", "band.h", "layer.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 

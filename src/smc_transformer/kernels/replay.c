@@ -1,19 +1,19 @@
-/* The gradient of the replay: from the gradient of the read-out along lines to those of all parameters.
+/* The gradient of the replay: from the gradient of the read-out along trajectories to those of all parameters.
 
    The filter has the read-outs of all lines already, so there is no forward pass to record. One thread takes one line,
-   makes its latents and activations again, and goes back through them; all of it stays in cache. Sums over lines are
+   makes its latents and activations again, and goes back through them; all of it stays in cache. Sums over trajectories are
    kept by group of sequences and added up in order, so that they do not depend on the number of threads. */
 
 #include "band.h"
 #include "layer.h"
 
 typedef struct {
-    count batch, n_lines, particles, steps, window, owners, groups; /* owners of means and embedding: 1 or n_lines */
+    count batch, n_trajectories, particles, steps, window, owners, groups; /* owners of means and embedding: 1 or n_trajectories */
     const real *query_mean, *key_mean, *value_mean, *embedding;          /* (batch, owners, steps, d) */
     const real *query_noise, *key_noise, *value_noise, *attention_noise; /* (batch, particles, steps, d) */
     Strides noise_strides;
-    const count *lines;                                                  /* (batch, n_lines, steps) */
-    const real *gradient;                                                /* (batch, n_lines, steps, n_out) */
+    const count *trajectories;                                                  /* (batch, n_trajectories, steps) */
+    const real *gradient;                                                /* (batch, n_trajectories, steps, n_out) */
     real *query_mean_gradient, *key_mean_gradient, *value_mean_gradient, *embedding_gradient; /* zeroed */
     real *sums; /* (groups, n_sums), zeroed: gradients of the layer's parameters in the order of `Sums` */
     count n_sums;
@@ -61,7 +61,7 @@ static real *with_padding(const real *weight, count n_out, count n_in)
     return result;
 }
 
-/* sums += gradient^T x over the steps of a line: the gradient of a weight (n_out, n_in). */
+/* sums += gradient^T x over the steps of a trajectory: the gradient of a weight (n_out, n_in). */
 static void add_outer(const real *restrict gradient, count n_out, const real *restrict x, count n_in, count steps,
                       real *restrict sums)
 {
@@ -86,7 +86,7 @@ static void add_outer(const real *restrict gradient, count n_out, const real *re
         }
 }
 
-/* out += x weight for all steps of a line. */
+/* out += x weight for all steps of a trajectory. */
 static void multiply_steps(const real *x, count n_in, const real *weight, real *out, count n_out, count steps)
 {
     for (count t = 0; t < steps; t += BLOCK) multiply(x + t * padded(n_in), n_in, weight, out + t * padded(n_out), n_out);
@@ -165,14 +165,14 @@ static int prepare_line(LineWorkspace *work, const Replay *r, const Layer *layer
 static void go_forward(const Replay *r, const Layer *layer, LineWorkspace *work, count row)
 {
     count d = layer->d, stride = padded(d), wide = padded(layer->d_ff), T = r->steps;
-    count sequence = row / r->n_lines, owner = (r->owners == 1 ? sequence : row) * T;
+    count sequence = row / r->n_trajectories, owner = (r->owners == 1 ? sequence : row) * T;
     count size = d / layer->heads, band = padded(T) + LANES;
     real root = 1 / square_root(size);
     real *z = work->last; /* its place is free until the end */
     for (count t = 0; t < T; t++) {
-        count mean = (owner + t) * d, noise = place(&r->noise_strides, sequence, r->lines[row * T + t], t);
-        if (t + 1 < T) { /* lines jump between particles: no processor guesses where to */
-            count next = place(&r->noise_strides, sequence, r->lines[row * T + t + 1], t + 1);
+        count mean = (owner + t) * d, noise = place(&r->noise_strides, sequence, r->trajectories[row * T + t], t);
+        if (t + 1 < T) { /* trajectories jump between particles: no processor guesses where to */
+            count next = place(&r->noise_strides, sequence, r->trajectories[row * T + t + 1], t + 1);
             prefetch(r->query_noise + next, d);
             prefetch(r->key_noise + next, d);
             prefetch(r->value_noise + next, d);
@@ -280,7 +280,7 @@ static void attend_backward(const Replay *r, const Layer *layer, LineWorkspace *
 
 static void go_back(const Replay *r, const Layer *layer, LineWorkspace *work, count row, Sums *sums)
 {
-    count d = layer->d, stride = padded(d), T = r->steps, sequence = row / r->n_lines;
+    count d = layer->d, stride = padded(d), T = r->steps, sequence = row / r->n_trajectories;
     count owner = (r->owners == 1 ? sequence : row) * T;
     read_out_backward(r, layer, work, row, sums);
     memset(work->context_gradient, 0, T * stride * sizeof(real));
@@ -288,7 +288,7 @@ static void go_back(const Replay *r, const Layer *layer, LineWorkspace *work, co
     add_outer(work->gradient, d, work->context, d, T, sums->output);
     attend_backward(r, layer, work);
     for (count t = 0; t < T; t++) {
-        count mean = (owner + t) * d, noise = place(&r->noise_strides, sequence, r->lines[row * T + t], t);
+        count mean = (owner + t) * d, noise = place(&r->noise_strides, sequence, r->trajectories[row * T + t], t);
         const real *query = work->query_gradient + t * stride, *key = work->key_gradient + t * stride;
         const real *value = work->value_gradient + t * stride, *z = work->gradient + t * stride;
         add_scaled(r->query_mean_gradient + mean, 1, query, d);
@@ -302,7 +302,7 @@ static void go_back(const Replay *r, const Layer *layer, LineWorkspace *work, co
     }
 }
 
-/* The read-outs of lines that no filter has been through, (batch, n_lines, steps, n_out). Returns 0, or 1. */
+/* The read-outs of trajectories that no filter has been through, (batch, n_trajectories, steps, n_out). Returns 0, or 1. */
 int replay_forward(const Replay *r, const Layer *layer, real *read_outs, int n_threads)
 {
     count T = r->steps, stride = padded(layer->d), n_out = layer->n_out;
@@ -313,7 +313,7 @@ int replay_forward(const Replay *r, const Layer *layer, real *read_outs, int n_t
         memset(&work, 0, sizeof work);
         int ready = prepare_line(&work, r, layer);
 #pragma omp for schedule(dynamic)
-        for (count row = 0; row < r->batch * r->n_lines; row++) {
+        for (count row = 0; row < r->batch * r->n_trajectories; row++) {
             if (!ready) continue;
             go_forward(r, layer, &work, row);
             for (count t = 0; t < T; t++)
@@ -346,7 +346,7 @@ int replay_backward(const Replay *r, const Layer *layer, int n_threads)
             Sums sums;
             place_sums(&sums, layer, r->sums + group * r->n_sums);
             count first = r->batch * group / r->groups, last = r->batch * (group + 1) / r->groups;
-            for (count row = first * r->n_lines; row < last * r->n_lines; row++) {
+            for (count row = first * r->n_trajectories; row < last * r->n_trajectories; row++) {
                 go_forward(r, layer, &work, row);
                 go_back(r, layer, &work, row, &sums);
             }

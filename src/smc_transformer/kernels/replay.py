@@ -1,4 +1,4 @@
-"""The read-outs along lines with their gradient, without a forward pass: the filter has computed them already."""
+"""The gradient of the read-outs along trajectories; the filter has done the forward pass already."""
 
 import ctypes
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,10 @@ from smc_transformer.kernels.layer import (
 )
 from smc_transformer.kernels.library import COUNT, POINTER, check, library, threads
 from smc_transformer.nn.covariance import FullCovariance
-from smc_transformer.nn.observation.base import ObservationLaw
+from smc_transformer.nn.observation.base import ObservationModel
 
 if TYPE_CHECKING:
-    from smc_transformer.inference.replay import LineInputs
+    from smc_transformer.inference.replay import TrajectoryInputs
     from smc_transformer.model import SMCTransformer
     from smc_transformer.nn.attention import Noise
 
@@ -36,10 +36,10 @@ class Replay(ctypes.Structure):
     """Mirror of the C structure in replay.c."""
 
     _fields_ = [
-        *((name, COUNT) for name in ("batch", "n_lines", "particles", "steps", "window", "owners", "groups")),
+        *((name, COUNT) for name in ("batch", "n_trajectories", "particles", "steps", "window", "owners", "groups")),
         *((name, POINTER) for name in (*MEANS, *NOISES)),
         ("noise_strides", Strides),
-        *((name, POINTER) for name in ("lines", "gradient")),
+        *((name, POINTER) for name in ("trajectories", "gradient")),
         *((f"{name}_gradient", POINTER) for name in MEANS),
         ("sums", POINTER),
         ("n_sums", COUNT),
@@ -47,29 +47,30 @@ class Replay(ctypes.Structure):
 
 
 def replay_read_outs(
-    model: "SMCTransformer", inputs: "LineInputs", noise: "Noise", lines: Tensor, read_outs: Tensor | None
+    model: "SMCTransformer", inputs: "TrajectoryInputs", noise: "Noise", trajectories: Tensor, read_outs: Tensor | None
 ) -> Tensor | None:
-    """The parameters of the law of X_t along lines, as functions of the model's; None where torch must replay.
+    """The parameters of p(X_t | z) along trajectories, as functions of the model's; None where torch must replay.
 
     Args:
         model: the model.
-        inputs: what the lines see.
+        inputs: what the trajectories see.
         noise: of all particles, (batch, particle, time, d_model).
-        lines: (batch, line, time).
-        read_outs: what the filter found along the lines, (batch, line, time, n); None if it has not been through them.
+        trajectories: (batch, trajectory, time).
+        read_outs: what the filter found along the trajectories, (batch, trajectory, time, n); None if it has not been
+            through them.
     """
     embedding = inputs.embedding
     attention = model.attention
     full = any(isinstance(covariance, FullCovariance) for covariance in attention.covariances)
-    shifts = model.config.predict_change and type(model.observation).shift is not ObservationLaw.shift
+    shifts = model.config.predict_change and type(model.observation).shift is not ObservationModel.shift
     kernels = library(embedding)
     if full or shifts or kernels is None or not has_layer(model):
         return None
     means = attention.means(embedding)
     parameters = layer_parameters(model)
     settings = (kernels, attention.n_heads, attention.window, tuple(parameters), model.readout)
-    lines = lines.contiguous()
-    found = _ReplayReadOuts.apply(settings, read_outs, lines, *noise, *means, embedding, *parameters.values())
+    trajectories = trajectories.contiguous()
+    found = _ReplayReadOuts.apply(settings, read_outs, trajectories, *noise, *means, embedding, *parameters.values())
     if read_outs is None and model.config.predict_change:
         return model.observation.shift(found, inputs.last_targets)
     return found
@@ -77,14 +78,14 @@ def replay_read_outs(
 
 class _ReplayReadOuts(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, settings: Any, read_outs: Tensor | None, lines: Tensor, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, settings: Any, read_outs: Tensor | None, trajectories: Tensor, *tensors: Tensor) -> Tensor:
         noise, others = tensors[:4], [tensor.contiguous() for tensor in tensors[4:]]
         ctx.settings = settings
-        ctx.save_for_backward(lines, *noise, *others)
+        ctx.save_for_backward(trajectories, *noise, *others)
         if read_outs is not None:
             return read_outs.clone()
-        work = _Work(settings, lines, [*noise, *others])
-        out = others[0].new_empty(*lines.shape, len(work.parameters["projection"]))
+        work = _Work(settings, trajectories, [*noise, *others])
+        out = others[0].new_empty(*trajectories.shape, len(work.parameters["projection"]))
         check(
             work.kernels.replay_forward(
                 ctypes.byref(work.task), ctypes.byref(work.layer), POINTER(out.data_ptr()), work.threads
@@ -95,8 +96,8 @@ class _ReplayReadOuts(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        lines, *tensors = ctx.saved_tensors
-        work = _Work(ctx.settings, lines, tensors)
+        trajectories, *tensors = ctx.saved_tensors
+        work = _Work(ctx.settings, trajectories, tensors)
         mean_gradients = [torch.zeros_like(part) for part in work.means]
         sums = gradient.new_zeros(work.task.groups, work.task.n_sums)
         gradients = {f"{name}_gradient": part for name, part in zip(MEANS, mean_gradients, strict=True)}
@@ -108,7 +109,7 @@ class _ReplayReadOuts(torch.autograd.Function):
 class _Work:
     """The task of a replay as C sees it, without its results."""
 
-    def __init__(self, settings: Any, lines: Tensor, tensors: list[Tensor]):
+    def __init__(self, settings: Any, trajectories: Tensor, tensors: list[Tensor]):
         self.kernels, n_heads, window, names, readout = settings
         self.means, self.parameters = tensors[4:8], dict(zip(names, tensors[8:], strict=True))
         noise, strides = strides_of(tensors[:4], self.means[0])
@@ -117,7 +118,7 @@ class _Work:
         batch, n_particles, n_steps, d_model = noise[0].shape
         self.task = Replay(
             batch=batch,
-            n_lines=lines.shape[1],
+            n_trajectories=trajectories.shape[1],
             particles=n_particles,
             steps=n_steps,
             window=window or 0,
@@ -127,8 +128,8 @@ class _Work:
             n_sums=int(self.kernels.count_sums(ctypes.byref(self.layer))),
         )
         tensors_by_name = dict(zip((*MEANS, *NOISES), (*self.means, *noise), strict=True))
-        point(self.task, {**tensors_by_name, "lines": lines})
-        self.threads = threads(lines.numel() * 12 * d_model * d_model)
+        point(self.task, {**tensors_by_name, "trajectories": trajectories})
+        self.threads = threads(trajectories.numel() * 12 * d_model * d_model)
 
 
 def _unpacked(sums: Tensor, parameters: dict[str, Tensor]) -> list[Tensor]:

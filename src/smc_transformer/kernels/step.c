@@ -1,4 +1,4 @@
-/* One step of all particles, for what the whole-sequence filter does not do: streams, gaps, forecasts, other laws. */
+/* One step of all particles, for what the whole-sequence filter does not do: streams, gaps, forecasts, other distributions. */
 
 #include "layer.h"
 
@@ -8,11 +8,11 @@ typedef struct {
     const real *query_noise, *key_noise, *value_noise, *attention_noise; /* (batch, particles, 1, d) */
     Strides noise_strides;
     real *keys, *values; /* (batch, particles, capacity, d) */
-    count *lines;        /* (batch, particles, capacity) */
+    count *trajectories;        /* (batch, particles, capacity) */
     count capacity, slot, first, last; /* the slot to write; the slots first, ..., last - 1 are attended to */
     /* Forecast paths share what the particles they descend from remember; NULL for other particles. */
     const real *past_keys, *past_values; /* (batch, past_particles, past_slots, d) */
-    const count *past_lines;             /* (batch, past_particles, past_slots) */
+    const count *past_trajectories;             /* (batch, past_particles, past_slots) */
     const count *parents;                /* (batch, particles) */
     count past_particles, past_slots, past_first; /* the slots past_first, ... are attended to */
     real *z;                           /* (batch, particles, d) */
@@ -35,18 +35,18 @@ int mutate_particles(const Step *s, const Layer *layer, int n_threads)
             for (count row = 0; row < n_rows; row++) {
                 count r = start + row, sequence = r / s->particles, slot = (r * s->capacity + s->slot) * d;
                 count mean = (s->owners == 1 ? sequence : r) * d, noise = place(&s->noise_strides, sequence, r % s->particles, 0);
-                count *line = s->lines + r * s->capacity;
+                count *trajectory = s->trajectories + r * s->capacity;
                 multiply_add(work.query, layer->query_factor, s->query_noise + noise, s->query_mean + mean, d);
                 multiply_add(s->keys + slot, layer->key_factor, s->key_noise + noise, s->key_mean + mean, d);
                 multiply_add(s->values + slot, layer->value_factor, s->value_noise + noise, s->value_mean + mean, d);
-                line[s->slot] = r % s->particles;
+                trajectory[s->slot] = r % s->particles;
                 count base = sequence * s->particles * s->capacity * d;
-                Slots stretches[2] = {{s->keys + base, s->values + base, line, s->first, s->last, s->capacity}};
+                Slots stretches[2] = {{s->keys + base, s->values + base, trajectory, s->first, s->last, s->capacity}};
                 if (s->past_keys) {
                     count past = sequence * s->past_particles, parent = past + s->parents[r];
                     stretches[1] = (Slots){s->past_keys + past * s->past_slots * d,
                                            s->past_values + past * s->past_slots * d,
-                                           s->past_lines + parent * s->past_slots,
+                                           s->past_trajectories + parent * s->past_slots,
                                            s->past_first, s->past_slots, s->past_slots};
                 }
                 attend(work.query, stretches, s->past_keys ? 2 : 1, layer, work.shares, work.context + row * stride);
@@ -74,8 +74,8 @@ int mutate_particles(const Step *s, const Layer *layer, int n_threads)
     return failed;
 }
 
-/* Children take over the slots first, ..., last - 1 of their parents' lines: lines[m] <- lines[ancestors[m]]. */
-int inherit_lines(count *lines, const count *ancestors, count batch, count particles, count capacity, count first,
+/* Children take over the slots first, ..., last - 1 of their parents' trajectories: trajectories[m] <- trajectories[ancestors[m]]. */
+int inherit_trajectories(count *trajectories, const count *ancestors, count batch, count particles, count capacity, count first,
                   count last, int n_threads)
 {
     size_t held = (size_t)(last - first) * sizeof(count);
@@ -86,7 +86,7 @@ int inherit_lines(count *lines, const count *ancestors, count batch, count parti
 #pragma omp for
         for (count sequence = 0; sequence < batch; sequence++) {
             if (!inherited) continue;
-            count *own = lines + sequence * particles * capacity + first;
+            count *own = trajectories + sequence * particles * capacity + first;
             const count *parents = ancestors + sequence * particles;
             for (count m = 0; m < particles; m++)
                 memcpy(inherited + m * (last - first), own + parents[m] * capacity, held);

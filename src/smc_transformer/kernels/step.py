@@ -1,4 +1,4 @@
-"""One step of all particles: streams, gaps, forecasts, and laws that the whole-sequence filter does not know."""
+"""One step of all particles: streams, gaps, forecasts, and what the whole-sequence filter does not know."""
 
 import ctypes
 from typing import TYPE_CHECKING
@@ -32,9 +32,9 @@ class Step(ctypes.Structure):
         *((name, POINTER) for name in ("query_mean", "key_mean", "value_mean", "embedding")),
         *((name, POINTER) for name in NOISES),
         ("noise_strides", Strides),
-        *((name, POINTER) for name in ("keys", "values", "lines")),
+        *((name, POINTER) for name in ("keys", "values", "trajectories")),
         *((name, COUNT) for name in ("capacity", "slot", "first", "last")),
-        *((name, POINTER) for name in ("past_keys", "past_values", "past_lines", "parents")),
+        *((name, POINTER) for name in ("past_keys", "past_values", "past_trajectories", "parents")),
         *((name, COUNT) for name in ("past_particles", "past_slots", "past_first")),
         *((name, POINTER) for name in ("z", "parameters")),
     ]
@@ -51,7 +51,7 @@ def mutate_particles(
     noise: Noise,
     keys: Tensor,
     values: Tensor,
-    lines: Tensor,
+    trajectories: Tensor,
     slot: int,
     window: slice,
     past: "Past | None" = None,
@@ -90,14 +90,14 @@ def mutate_particles(
         **dict(zip(NOISES, eps, strict=True)),
         "keys": keys,
         "values": values,
-        "lines": lines,
+        "trajectories": trajectories,
         "z": z,
         "parameters": parameters,
     }
     if past is not None:
-        names = ("past_keys", "past_values", "past_lines", "parents")
+        names = ("past_keys", "past_values", "past_trajectories", "parents")
         tensors |= dict(zip(names, past, strict=True))
-        task.past_particles, task.past_slots, task.past_first = *past.lines.shape[1:], past_first
+        task.past_particles, task.past_slots, task.past_first = *past.trajectories.shape[1:], past_first
     layer = make_layer(model)
     point(task, tensors)
     check(
@@ -108,13 +108,13 @@ def mutate_particles(
     return z, parameters
 
 
-def inherit_lines(lines: Tensor, ancestors: Tensor, held: slice) -> bool:
-    """Let children take over the held slots of their parents' lines, in place; False where torch has to do it."""
-    kernels = library(lines.new_empty(0, dtype=torch.float32))
+def inherit_trajectories(trajectories: Tensor, ancestors: Tensor, held: slice) -> bool:
+    """Let children take over the held slots of their parents, in place; False where torch has to do it."""
+    kernels = library(trajectories.new_empty(0, dtype=torch.float32))
     if kernels is None:
         return False
     ancestors = ancestors.contiguous()
-    sizes = (*lines.shape, held.start, held.stop)
-    pointers = (POINTER(lines.data_ptr()), POINTER(ancestors.data_ptr()))
-    check(kernels.inherit_lines(*pointers, *map(COUNT, sizes), threads(lines.numel())))
+    sizes = (*trajectories.shape, held.start, held.stop)
+    pointers = (POINTER(trajectories.data_ptr()), POINTER(ancestors.data_ptr()))
+    check(kernels.inherit_trajectories(*pointers, *map(COUNT, sizes), threads(trajectories.numel())))
     return True

@@ -32,7 +32,7 @@ def accumulate_gradients(
     divisor: int | float,
     *,
     n_particles: int | None = None,
-    n_lines: int | None = None,
+    n_trajectories: int | None = None,
     generator: Generator | None = None,
 ) -> tuple[Statistics, Float[Tensor, "batch"]]:
     """Add the gradient of -log p(X) / divisor, summed over the batch, to those of the parameters.
@@ -42,7 +42,7 @@ def accumulate_gradients(
         x: sequences X_0, ..., X_T; NaN targets are missing.
         divisor: what the log-likelihood of the batch is divided by, such as its number of observations.
         n_particles: particles of the filter; None: `config.n_particles`.
-        n_lines: lines to replay; None: one for each particle.
+        n_trajectories: trajectories to replay; None: one for each particle.
         generator: source of randomness.
 
     Returns:
@@ -53,7 +53,9 @@ def accumulate_gradients(
     for first in range(0, len(x), at_once):
         chunk = x[first : first + at_once]
         try:
-            step = training_step(model, chunk, n_particles=n_particles, n_lines=n_lines, generator=generator)
+            step = training_step(
+                model, chunk, n_particles=n_particles, n_trajectories=n_trajectories, generator=generator
+            )
         except WeightCollapseError as error:
             raise WeightCollapseError(first + error.sequence, error.step) from None
         (-step.objective.sum() / divisor).backward()

@@ -1,7 +1,7 @@
 """Expectation-maximisation for the covariances.
 
 For a Gaussian noise the M-step is the posterior second moment of its residual. With residuals along smoothing
-lines, averaged over lines (by weight), steps and batch,
+trajectories, averaged over trajectories (by weight), steps and batch,
 
     S^p = mean of r r^T,        S <- (1 - eta_p) S + eta_p S^p,        eta_p = p^-0.6,
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.observation.base import weighted_mean, weighted_second_moment
-from smc_transformer.smc.genealogy import gather_lines
+from smc_transformer.smc.genealogy import gather_trajectories
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
@@ -27,7 +27,7 @@ class Statistics(NamedTuple):
     """What one batch tells about the covariances."""
 
     observation: Any
-    """Statistics of the observation law; None for a law that is learned by gradient alone."""
+    """Statistics of the observation model; None for an observation model that is learned by gradient alone."""
     latent: dict[str, Float[Tensor, "d_model d_model"]]
     """Second moments by the name of the noise; empty when the latent covariances are learned by gradient."""
 
@@ -37,7 +37,7 @@ def power_step_size(exponent: float = 0.6, offset: int = 0) -> Callable[[int], f
 
     Without an offset the first step replaces the initial covariance altogether. An offset of some hundred steps
     and a small initial observation variance let the particles compete for the data before S_obs explains
-    everything: what a multimodal law needs (docs/learning.md).
+    everything: what a multimodal distribution needs (docs/learning.md).
     """
     if not 0.5 < exponent <= 1.0:
         raise ValueError(f"stochastic EM converges for exponents in (0.5, 1], got {exponent}")
@@ -50,26 +50,26 @@ def power_step_size(exponent: float = 0.6, offset: int = 0) -> Callable[[int], f
 def em_statistics(
     model: "SMCTransformer",
     targets: Float[Tensor, "batch _ time n_targets"],
-    parameters: Float[Tensor, "batch line time n_parameters"],
+    parameters: Float[Tensor, "batch trajectory time n_parameters"],
     noise: Noise,
-    lines: Int[Tensor, "batch line time"],
-    log_weights: Float[Tensor, "batch line"],
+    trajectories: Int[Tensor, "batch trajectory time"],
+    log_weights: Float[Tensor, "batch trajectory"],
 ) -> Statistics:
-    """The M-step's statistics from the lines of one batch.
+    """The M-step's statistics from the trajectories of one batch.
 
     Args:
         model: the model whose covariances are learned.
-        targets: X_t, as completed by each line where values were missing.
-        parameters: parameters of the law of X_t along each line.
+        targets: X_t, as completed by each trajectory where values were missing.
+        parameters: parameters of the distribution of X_t along each trajectory.
         noise: the standard noise of all particles; a latent residual is S^(1/2) eps.
-        lines: the particle whose noise each line has at each step.
-        log_weights: normalised log-weights of the lines.
+        trajectories: the particle whose noise each trajectory has at each step.
+        log_weights: normalised log-weights of the trajectories.
     """
     weights = log_weights.exp()
     latent = {}
     if model.config.noise_learning == "em":
         latent = {
-            name: weighted_second_moment(covariance.scale(gather_lines(eps, lines)), weights)
+            name: weighted_second_moment(covariance.scale(gather_trajectories(eps, trajectories)), weights)
             for (name, covariance), eps in zip(model.latent_covariances().items(), noise, strict=True)
         }
     return Statistics(model.observation.statistics(targets, parameters, weights), latent)

@@ -49,7 +49,7 @@ class Goal(ABC):
         x: Float[Tensor, "batch time_plus_1 n_inputs"],
         *,
         n_particles: int,
-        n_lines: int | None,
+        n_trajectories: int | None,
         generator: Generator | None,
     ) -> BatchReport:
         """Add the gradient of the batch's mean loss to those of the parameters."""
@@ -81,12 +81,12 @@ class Likelihood(Goal):
         x: Float[Tensor, "batch time_plus_1 n_inputs"],
         *,
         n_particles: int,
-        n_lines: int | None,
+        n_trajectories: int | None,
         generator: Generator | None,
     ) -> BatchReport:
         n_terms = count_observations(model, x)
         statistics, log_likelihood = accumulate_gradients(
-            model, x, n_terms, n_particles=n_particles, n_lines=n_lines, generator=generator
+            model, x, n_terms, n_particles=n_particles, n_trajectories=n_trajectories, generator=generator
         )
         return BatchReport(-float(log_likelihood.sum()), n_terms, statistics)
 
@@ -137,10 +137,10 @@ class ForecastScore(Goal):
         x: Float[Tensor, "batch time_plus_1 n_inputs"],
         *,
         n_particles: int,
-        n_lines: int | None,
+        n_trajectories: int | None,
         generator: Generator | None,
     ) -> BatchReport:
-        del n_lines
+        del n_trajectories
         horizon = self._horizon(x)
         x = x[:, : self._draw_history(generator) + 1 + horizon]
         truth = self._truth(model, x, horizon)

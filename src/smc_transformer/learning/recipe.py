@@ -32,7 +32,7 @@ class Stage:
         weight_decay: of AdamW; 0 is Adam.
         averaging: share of the old in a running average of the weights; None: none.
         em_offset: offset of the EM steps, (p + offset)^-0.6.
-        n_lines: lines of each sequence that the gradient goes through; None: one for each particle.
+        n_trajectories: trajectories of each sequence that the gradient goes through; None: one for each particle.
         patience: stop after so many validations without a better one; None: never.
     """
 
@@ -45,7 +45,7 @@ class Stage:
     weight_decay: float = 0.0
     averaging: float | None = 0.99
     em_offset: int = 0
-    n_lines: int | None = None
+    n_trajectories: int | None = None
     patience: int | None = None
 
     @property
@@ -65,7 +65,7 @@ class Stage:
             optimiser=self._optimiser,
             schedule=self._schedule(model.config.d_model),
             em_step_size=power_step_size(offset=self.em_offset),
-            n_lines=self.n_lines,
+            n_trajectories=self.n_trajectories,
             averaging=self.averaging,
             patience=self.patience,
             seed=seed,

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.inference.filter import particle_filter
-from smc_transformer.inference.replay import line_inputs, replay
+from smc_transformer.inference.replay import replay, trajectory_inputs
 from smc_transformer.learning.chunks import sequences_at_once
 from smc_transformer.learning.goals import BatchReport, Goal, count_scored
 from smc_transformer.nn.attention import Noise
@@ -43,10 +43,10 @@ class SquaredError(Goal):
         x: Float[Tensor, "batch time_plus_1 n_inputs"],
         *,
         n_particles: int,
-        n_lines: int | None,
+        n_trajectories: int | None,
         generator: Generator | None,
     ) -> BatchReport:
-        del n_particles, n_lines
+        del n_particles, n_trajectories
         n_terms = self._n_terms(model, x)
         total = 0.0
         for chunk in _chunks(model, x):
@@ -79,9 +79,9 @@ class SquaredError(Goal):
         if x.isnan().any():
             completed = particle_filter(model, x, 1, generator, on_collapse="uniform").completed
         silence = x.new_zeros(len(x), 1, x.shape[1] - 1, model.config.d_model)
-        lines = replay(model, line_inputs(model, x, completed), Noise(silence, silence, silence, silence))
+        trajectories = replay(model, trajectory_inputs(model, x, completed), Noise(silence, silence, silence, silence))
         observed = self._observed(model, x)
-        mean = model.observation.components(lines.parameters).mean[:, 0, :, : observed.shape[-1]]
+        mean = model.observation.components(trajectories.parameters).mean[:, 0, :, : observed.shape[-1]]
         # An error of zero instead of NaN where nothing was observed: NaN would come back through the gradient.
         error = torch.where(observed.isnan(), mean.detach(), observed) - mean
         return (error if self.weights is None else error * error.new_tensor(self.weights)).square().sum()

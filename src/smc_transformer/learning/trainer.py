@@ -69,7 +69,7 @@ class Trainer:
             data see `power_step_size` and docs/learning.md.
         clip_norm: longest gradient that is followed; None: no limit.
         n_particles: particles of the training filter; None: the model's.
-        n_lines: lines replayed for the gradient; None: one for each particle.
+        n_trajectories: trajectories replayed for the gradient; None: one for each particle.
         averaging: share of the old in a running average of the weights over steps, such as 0.99; the average is what
             is validated and kept. None: the weights as they are.
         validation_particles: particles for the validation loss; None: twice as many as in training.
@@ -93,7 +93,7 @@ class Trainer:
     em_step_size: Callable[[int], float] | None = field(default_factory=power_step_size)
     clip_norm: float | None = 1.0
     n_particles: int | None = None
-    n_lines: int | None = None
+    n_trajectories: int | None = None
     averaging: float | None = None
     validation_particles: int | None = None
     patience: int | None = None
@@ -106,7 +106,7 @@ class Trainer:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
             setattr(self, name, check_count(getattr(self, name), name))
-        for name in ("steps_per_epoch", "validation_particles", "n_particles", "n_lines", "patience"):
+        for name in ("steps_per_epoch", "validation_particles", "n_particles", "n_trajectories", "patience"):
             if getattr(self, name) is not None:
                 setattr(self, name, check_count(getattr(self, name), name))
         self.seed = check_count(self.seed, "seed", at_least=0)
@@ -248,7 +248,7 @@ class _Run:
                 self.model,
                 x,
                 n_particles=trainer.training_particles,
-                n_lines=trainer.n_lines,
+                n_trajectories=trainer.n_trajectories,
                 generator=derived_generator(trainer.seed, _STEP, number, device=x.device),
             )
         except WeightCollapseError as error:
@@ -326,7 +326,7 @@ class _Run:
             "optimiser options": self.optimiser_options,
             **trainer.goal.settings(),
             **{name: getattr(trainer, name) for name in ("learning_rate", "clip_norm", "batch_size", "seed")},
-            **{name: getattr(trainer, name) for name in ("n_particles", "n_lines", "validation_particles")},
+            **{name: getattr(trainer, name) for name in ("n_particles", "n_trajectories", "validation_particles")},
             **{name: getattr(trainer, name) for name in ("steps_per_epoch", "averaging")},
         }
 

@@ -15,11 +15,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from smc_transformer.kernels.attention import attend_lines
-from smc_transformer.kernels.lines import perturb_lines
+from smc_transformer.kernels.attention import attend_trajectories
 from smc_transformer.kernels.noise import standard_normal
+from smc_transformer.kernels.trajectories import perturb_trajectories
 from smc_transformer.nn.covariance import COVARIANCES, Covariance, DiagonalCovariance, IsotropicCovariance
-from smc_transformer.smc.genealogy import gather_lines
+from smc_transformer.smc.genealogy import gather_trajectories
 
 MATMUL_FROM_SLOTS = 16
 """From so many slots on, batched matrix products beat sums of products on a CPU; with several heads they never do."""
@@ -36,9 +36,9 @@ class Noise(NamedTuple):
     value: Float[Tensor, "*batch d_model"]
     attention: Float[Tensor, "*batch d_model"]
 
-    def along(self, lines: Int[Tensor, "batch line time"]) -> "Noise":
-        """The noise of ancestral lines."""
-        return Noise(*(gather_lines(eps, lines) for eps in self))
+    def along(self, trajectories: Int[Tensor, "batch trajectory time"]) -> "Noise":
+        """The noise of ancestral trajectories."""
+        return Noise(*(gather_trajectories(eps, trajectories) for eps in self))
 
     def at(self, step: int) -> "Noise":
         """The noise of one step, (batch, particle, d_model)."""
@@ -111,27 +111,28 @@ class StochasticSelfAttention(nn.Module):
         self,
         embedding: Float[Tensor, "*_ d_model"],
         noise: Noise,
-        lines: Int[Tensor, "batch line time"] | None = None,
+        trajectories: Int[Tensor, "batch trajectory time"] | None = None,
     ) -> Latents:
         """Queries, keys and values: means given by the embeddings, plus noise.
 
         Args:
             embedding: e_s.
-            noise: standard noise; that of all particles, (batch, particle, time, d_model), if there are `lines`.
-            lines: the particle whose noise each line has at each step; None: the noise is that of the lines.
+            noise: standard noise; that of all particles, (batch, particle, time, d_model), if there are `trajectories`.
+            trajectories: the particle whose noise each trajectory has at each step; None: the noise is that of the
+                trajectories.
         """
         means = self.means(embedding)
         return Latents(
-            _noisy(means.query, self.query_covariance, noise.query, lines),
-            _noisy(means.key, self.key_covariance, noise.key, lines),
-            _noisy(means.value, self.value_covariance, noise.value, lines),
+            _noisy(means.query, self.query_covariance, noise.query, trajectories),
+            _noisy(means.key, self.key_covariance, noise.key, trajectories),
+            _noisy(means.value, self.value_covariance, noise.value, trajectories),
         )
 
     def deviation(
-        self, noise: Noise, lines: Int[Tensor, "batch line time"] | None = None
+        self, noise: Noise, trajectories: Int[Tensor, "batch trajectory time"] | None = None
     ) -> Float[Tensor, "*batch d_model"]:
-        """The deviation of z from its mean, Sz^(1/2) eps_z; `noise` and `lines` as in `latents`."""
-        return _noisy(None, self.attention_covariance, noise.attention, lines)
+        """The deviation of z from its mean, Sz^(1/2) eps_z; `noise` and `trajectories` as in `latents`."""
+        return _noisy(None, self.attention_covariance, noise.attention, trajectories)
 
     def first_slot(self, step: int) -> int:
         """The oldest slot that the query of slot `step` sees; the window reaches from there to `step` itself."""
@@ -155,7 +156,7 @@ class StochasticSelfAttention(nn.Module):
 
     def attend_all(self, latents: Latents) -> Float[Tensor, "batch particle time d_model"]:
         """The mean of z at every step at once, each over its own causal window."""
-        context = attend_lines(*latents, self.n_heads, self.window)
+        context = attend_trajectories(*latents, self.n_heads, self.window)
         if context is not None:
             return self.output(context)
         mask = self._causal_mask(latents.query.shape[-2], latents.query.device)
@@ -179,11 +180,11 @@ class StochasticSelfAttention(nn.Module):
         return mask
 
 
-def _noisy(mean: Tensor | None, covariance: Covariance, eps: Tensor, lines: Tensor | None) -> Tensor:
-    """Mean + S^(1/2) eps, with the eps of given lines."""
-    if lines is not None and type(covariance) in (IsotropicCovariance, DiagonalCovariance):
-        perturbed = perturb_lines(mean, covariance.factor.expand(covariance.size), eps, lines)
+def _noisy(mean: Tensor | None, covariance: Covariance, eps: Tensor, trajectories: Tensor | None) -> Tensor:
+    """Mean + S^(1/2) eps, with the eps of given trajectories."""
+    if trajectories is not None and type(covariance) in (IsotropicCovariance, DiagonalCovariance):
+        perturbed = perturb_trajectories(mean, covariance.factor.expand(covariance.size), eps, trajectories)
         if perturbed is not None:
             return perturbed
-    deviation = covariance.scale(eps if lines is None else gather_lines(eps, lines))
+    deviation = covariance.scale(eps if trajectories is None else gather_trajectories(eps, trajectories))
     return deviation if mean is None else mean + deviation

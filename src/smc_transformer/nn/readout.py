@@ -1,4 +1,4 @@
-"""Read-outs G: from an attention vector z(t) and the last embedding e_{t-1} to the parameters of the law of X_t."""
+"""Read-outs G: from an attention vector z(t) and the last embedding e_{t-1} to the parameters of p(X_t | z)."""
 
 from jaxtyping import Float
 from torch import Tensor, nn

@@ -4,7 +4,7 @@ Pure functions that know nothing of transformers. Axes are (batch, particle, tim
 for one step; weights are logarithms and always normalised by `normalise`.
 """
 
-from smc_transformer.smc.genealogy import gather_lines, trace_lines, unique_ancestors
+from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories, unique_ancestors
 from smc_transformer.smc.resampling import (
     RESAMPLERS,
     Resampler,
@@ -28,7 +28,7 @@ __all__ = [
     "Selection",
     "WeightCollapseError",
     "effective_sample_size",
-    "gather_lines",
+    "gather_trajectories",
     "multinomial",
     "normalise",
     "residual",
@@ -36,7 +36,7 @@ __all__ = [
     "select",
     "stratified",
     "systematic",
-    "trace_lines",
+    "trace_trajectories",
     "uniform_log_weights",
     "unique_ancestors",
 ]

@@ -1,4 +1,4 @@
-"""What every way to forecast can do: learn from windows, say the law of the next step, and draw paths."""
+"""What every way to forecast can do: learn from windows, say the distribution of the next step, and draw paths."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Predictive(Protocol):
-    """Laws of several steps and targets; `predictive.Mixture` and those of `empirical` are such.
+    """Distributions of several steps and targets; `predictive.Mixture` and those of `empirical` are such.
 
-    What a law does not have (an interval of a point, a density of draws) is None.
+    What an observation model does not have (an interval of a point, a density of draws) is None.
     """
 
     @property
@@ -45,7 +45,7 @@ class Predictive(Protocol):
 
 
 class Method(ABC):
-    """A way to forecast: trained on windows, asked for one-step laws and for paths.
+    """A way to forecast: trained on windows, asked for one-step distributions and for paths.
 
     The first `n_modelled` columns of a window are forecast, the others are read. NaN is missing.
 
@@ -71,7 +71,7 @@ class Method(ABC):
     def one_step(
         self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | int | None = None
     ) -> Predictive:
-        """The laws of X_1, ..., X_T (modelled columns), each given the past X_0, ..., X_{t-1}."""
+        """The distributions of X_1, ..., X_T (modelled columns), each given the past X_0, ..., X_{t-1}."""
 
     @abstractmethod
     def paths(

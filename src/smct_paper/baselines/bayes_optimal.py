@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BayesOptimal(Method):
-    """The true conditional laws of the synthetic series, and paths simulated from them."""
+    """The true conditional distributions of the synthetic series, and paths simulated from them."""
 
     def __init__(self) -> None:
         self._model: MixtureAutoregression | None = None
@@ -28,7 +28,7 @@ class BayesOptimal(Method):
         """Look up which series these are: there is nothing to learn."""
         del seed, progress
         if data.name not in SYNTHETIC:
-            raise ValueError(f"the true law is known for {', '.join(SYNTHETIC)} only, got {data.name!r}")
+            raise ValueError(f"the true distribution is known for {', '.join(SYNTHETIC)} only, got {data.name!r}")
         self._model = SYNTHETIC[data.name]
         return {}
 

@@ -144,7 +144,7 @@ class BayesianLSTMNetwork(Network):
 
 @dataclass
 class BayesianLSTM(NeuralMethod):
-    """An LSTM with a posterior over its weights; the spread over weight draws is its law.
+    """An LSTM with a posterior over its weights; the spread over weight draws is its distribution.
 
     Attributes:
         elbo_samples: weight draws in the loss of a batch (M in the paper).

@@ -92,7 +92,7 @@ def lstm_cell(
 
 @dataclass
 class LSTM(NeuralMethod):
-    """An LSTM that predicts the next values; with dropout, the spread of its passes is its law.
+    """An LSTM that predicts the next values; with dropout, the spread of its passes is its distribution.
 
     Attributes:
         dropout: rate, the same in training and in forecasts; 0: deterministic.

@@ -1,8 +1,9 @@
 """Neural baselines: networks that predict the mean of the next values, with or without randomness inside.
 
-As in the paper, their predictive law is the spread of stochastic passes (dropout masks or weight draws), without
-observation noise. This is why they underestimate the uncertainty, and it is meant to be so here. One pass is one
-set of masks or weights, kept over all steps: a path feeds its own predictions back through one and the same network.
+As in the paper, their predictive distribution is the spread of stochastic passes (dropout masks or weight draws),
+without observation noise. This is why they underestimate the uncertainty, and it is meant to be so here. One pass is
+one set of masks or weights, kept over all steps: a path feeds its own predictions back through one and the same
+network.
 """
 
 from abc import ABC, abstractmethod
@@ -80,7 +81,7 @@ class NeuralMethod(Method):
         learning_rate: of Adam, times the schedule.
         patience: stop after this many epochs without a lower validation loss; None: never.
         hidden_size: features of the network.
-        n_passes: stochastic passes that make a one-step law.
+        n_passes: stochastic passes that make a one-step distribution.
     """
 
     epochs: int = 50

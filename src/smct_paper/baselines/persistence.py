@@ -1,8 +1,8 @@
 """Persistence: the last value, plus a change that was seen in training.
 
-The law of X_{t+1}, ..., X_{t+h} is the last observed value plus whole paths of changes X_{s+1..s+h} - X_s of training
-windows, so paths are joint over steps and columns, and nothing is assumed about their shape. The changes come from
-all positions s of the windows, or only from the position of the forecast where that has a clearly better CRPS on
+The distribution of X_{t+1}, ..., X_{t+h} is the last observed value plus whole paths of changes X_{s+1..s+h} - X_s of
+training windows, so paths are joint over steps and columns, and nothing is assumed about their shape. The changes come
+from all positions s of the windows, or only from the position of the forecast where that has a clearly better CRPS on
 validation windows: where windows share a calendar (covid), the position matters.
 """
 
@@ -48,7 +48,7 @@ class Persistence(Method):
             return {"by_position": dict(self._by_position)}
 
         each = [_residuals(change) for change in changes.unbind(dim=1)]
-        crps = [_one_step_crps(law, validation) for law in (pooled, each)]
+        crps = [_one_step_crps(distribution, validation) for distribution in (pooled, each)]
         self._by_position["unistep"] = crps[1] < CLEARLY * crps[0]
         self._residuals = each if self._by_position["unistep"] else pooled
         self._by_position["multistep"] = self._position_helps_paths(validation, data.history)
@@ -61,8 +61,10 @@ class Persistence(Method):
         observed = validation[:, history + 1 :] - fill_forward(validation[:, : history + 1])[:, -1:]
         crps = []
         for candidates in (changes.flatten(0, 1), changes[:, history]):
-            laws = [_residuals(rows) for rows in candidates.unbind(dim=1)]
-            scores = [law.crps(observed[:, ahead]).nanmean() for ahead, law in enumerate(laws)]
+            distributions = [_residuals(rows) for rows in candidates.unbind(dim=1)]
+            scores = [
+                distribution.crps(observed[:, ahead]).nanmean() for ahead, distribution in enumerate(distributions)
+            ]
             crps.append(float(torch.stack(scores).mean()))
         return crps[1] < CLEARLY * crps[0]
 

@@ -133,7 +133,7 @@ class TransformerNetwork(Network):
 
 @dataclass
 class Transformer(NeuralMethod):
-    """A transformer that predicts the next values; with dropout, the spread of its passes is its law.
+    """A transformer that predicts the next values; with dropout, the spread of its passes is its distribution.
 
     Attributes:
         learning_rate: a factor on the schedule of Vaswani et al. (2017).

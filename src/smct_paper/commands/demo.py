@@ -1,4 +1,4 @@
-"""`smct demo`: train on synthetic data whose law is known."""
+"""`smct demo`: train on synthetic data whose distribution is known."""
 
 import argparse
 from pathlib import Path
@@ -10,9 +10,9 @@ def add(commands: Commands) -> None:
     """Declare the command."""
     demo = commands.add_parser(
         "demo",
-        help="train on synthetic data whose law is known, print the scores, draw the pictures",
+        help="train on synthetic data whose distribution is known, print the scores, draw the pictures",
         description=(
-            "Trains an SMC Transformer on a synthetic series whose true law is known, prints its scores beside the "
+            "Trains an SMC Transformer on a synthetic series whose distribution is known, prints its scores beside the "
             "best possible ones, and saves two pictures: a predictive distribution against the true 95 % band, "
             "and the genealogy of the particles."
         ),

@@ -1,4 +1,4 @@
-"""Data sets: synthetic ones, whose true conditional laws are known, and the real ones of the paper."""
+"""Data sets: synthetic ones, whose true conditional distributions are known, and the real ones of the paper."""
 
 from smct_paper.datasets.contents import DataFileError
 from smct_paper.datasets.files import DataFileNotFoundError

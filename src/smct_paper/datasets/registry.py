@@ -229,7 +229,7 @@ def _cut(info: DatasetInfo, data: Table | covid.CountyDeaths | None, split: str,
 
 
 def _folds(name: str, n_steps: int, fold: int, seed: int) -> Parts:
-    """Sequences are independent, so folds are stretches of them; they are not scaled, for their law is known."""
+    """Sequences are independent, so folds are stretches of them; they are not scaled."""
     sequences = SYNTHETIC[name].sample(N_SEQUENCES, n_steps, seed)
     folds = list(sequences.chunk(N_FOLDS))
     validation, test = folds.pop(fold).chunk(2)

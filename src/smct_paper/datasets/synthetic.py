@@ -1,4 +1,4 @@
-"""Synthetic series whose law is known, so that a model can be compared with the best there is.
+"""Synthetic series whose distribution is known, so that a model can be compared with the best there is.
 
 All three are autoregressions with a random coefficient, X_0 ~ N(0, 1) and
 
@@ -45,7 +45,7 @@ class MixtureAutoregression:
         return x.unsqueeze(-1)
 
     def predictive(self, x: Float[Tensor, "batch time_plus_1 1"]) -> GaussianMixture:
-        """The true law of X_1, ..., X_T, each given the past: what a perfect model would predict."""
+        """The true distribution of X_1, ..., X_T, each given the past: what a perfect model would predict."""
         coefficients = torch.tensor(self.coefficients).to(x).view(1, -1, 1, 1)
         means = coefficients * x[:, None, :-1]
         log_probabilities = torch.tensor(self.probabilities).to(x).log().view(1, -1, 1)
@@ -58,8 +58,8 @@ class MixtureAutoregression:
     ) -> float:
         """The paper's dist-mse: E (x' - a X_t)^2 over predictive samples x' of X_{t+1}, averaged over the modes.
 
-        A model that predicts the true law has the variance for Model I, and for several modes the variance plus
-        twice that of the coefficient times E[X^2].
+        A model that predicts the true distribution has the variance for Model I, and for several modes the variance
+        plus twice that of the coefficient times E[X^2].
         """
         total = 0.0
         for coefficient, probability in zip(self.coefficients, self.probabilities, strict=True):

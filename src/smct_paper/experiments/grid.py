@@ -20,7 +20,7 @@ ABLATIONS = "ablations"
 ON_REQUEST = ("bayesian_lstm_3",)
 """Models that run on real data only when they are asked for: the paper has them on synthetic data alone."""
 BAYES_OPTIMAL = "bayes_optimal"
-"""The true law: known on synthetic data only."""
+"""The true distribution: known on synthetic data only."""
 WITHOUT_SETTINGS_OF_THE_PAPER = ("persistence", "autoregression", BAYES_OPTIMAL)
 
 

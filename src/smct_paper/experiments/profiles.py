@@ -31,7 +31,7 @@ class Profile:
         synthetic_smc_epochs: of the paper's SMC Transformer on synthetic data.
         best_length: how many times longer than in `quick` the best configuration trains.
         n_windows: test windows that are scored, evenly spaced (the same for every model); None: all of them.
-        n_samples: samples of each predictive law.
+        n_samples: samples of each predictive distribution.
         best_seeds: of the best configuration of the SMC Transformer on the chronological split.
         baseline_seeds: of every other model and configuration there.
         ablation_seeds: of the SMC Transformer with an ingredient left out.

@@ -1,9 +1,9 @@
 """The SMC Transformer as a method of the experiments: trained in stages, widened, and scored like the others.
 
 1. The squared error of the transformer without its noise, which is quick.
-2. The likelihood: filter, smoothing lines, Fisher's identity, EM (the whole training of the paper's configuration).
-3. The score of free-running forecasts, from where the likelihood has ended.
-4. A factor on the noise for each task, so that validation intervals cover what they should.
+2. The likelihood: filter, smoothing trajectories, Fisher's identity, EM (the whole training of the paper's
+configuration). 3. The score of free-running forecasts, from where the likelihood has ended. 4. A factor on the noise
+for each task, so that validation intervals cover what they should.
 
 Inside, values are in units of a typical one-step change, if the settings say so: the net then predicts numbers of the
 order of one, whatever the data set. Nothing here looks at test windows.
@@ -170,7 +170,7 @@ class RescaledMixture(Samples):
     """A mixture in other units: draws for all that can be counted, the exact density.
 
     Args:
-        mixture: the law in the model's units.
+        mixture: the distribution in the model's units.
         units: what one unit of each target is.
         generator: source of the draws.
         n_draws: number of draws.

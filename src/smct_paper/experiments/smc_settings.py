@@ -139,7 +139,7 @@ def _synthetic(kind: str, n_particles: int, dataset: str, profile: str) -> SMCSe
             learning_rate=8e-3 if bimodal else 3e-3,
             warmup=0.5 if bimodal else 0.1,
             em_offset=200 if bimodal else 0,
-            n_lines=5 if n_particles > 10 else None,  # a shorter backward pass, at the price of some variance
+            n_trajectories=5 if n_particles > 10 else None,  # a shorter backward pass, at the price of some variance
             averaging=None if bimodal else 0.99,
         ),
         particles=128,

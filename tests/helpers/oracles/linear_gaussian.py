@@ -9,7 +9,7 @@ import math
 import torch
 
 
-def law(model, x):
+def distribution(model, x):
     """Means (batch, time, n_targets) of X_1, ..., X_T and their common covariance."""
     assert model.config.window == 1
     assert model.config.readout == "linear"
@@ -26,7 +26,7 @@ def law(model, x):
 
 def log_likelihood(model, x):
     """log p(X_1, ..., X_T | X_0) of each sequence, exactly."""
-    mean, covariance = law(model, x)
+    mean, covariance = distribution(model, x)
     residual = x[:, 1:, : model.config.n_targets] - mean
     squared_norm = torch.einsum("bti,ij,btj->bt", residual, torch.linalg.inv(covariance), residual)
     log_determinant = torch.logdet(covariance) + residual.shape[-1] * math.log(2 * math.pi)

@@ -16,7 +16,7 @@ def joint(model, first, n_steps):
     size = model.config.n_targets
     assert model.config.n_inputs == size
     probes = torch.cat((torch.zeros(1, size), torch.eye(size))).to(first).view(size + 1, 1, size)
-    responses, noise = linear_gaussian.law(model, probes.expand(-1, 2, -1))
+    responses, noise = linear_gaussian.distribution(model, probes.expand(-1, 2, -1))
     offset = responses[0, 0]
     step = (responses[1:, 0] - offset).T  # X_{t+1} = step X_t + offset + noise
     means, covariances = [step @ first + offset], [noise]

@@ -19,7 +19,7 @@ LIMIT = 4.5
 N_DRAWS = 20_000
 
 COVARIANCE = torch.tensor([[1.5, 0.6, -0.4], [0.6, 0.8, 0.1], [-0.4, 0.1, 0.5]], dtype=torch.float64)
-"""A common matrix whose diagonal is not one: a law must not take it for a correlation."""
+"""A common matrix whose diagonal is not one: an observation model must not take it for a correlation."""
 
 CORRELATION = torch.tensor([[1.0, 0.7, -0.3], [0.7, 1.0, 0.2], [-0.3, 0.2, 1.0]], dtype=torch.float64)
 DEGREES = 5.0
@@ -32,7 +32,7 @@ def numbers(*shape, seed=0):
 
 
 class Case:
-    """Components of one law with n rows, and what scipy says of them."""
+    """Components of one distribution with n rows, and what scipy says of them."""
 
     discrete = False
     n_targets = 3
@@ -47,7 +47,7 @@ class Case:
         raise NotImplementedError
 
     def margin(self, row, target):
-        """The frozen scipy law of one target."""
+        """The frozen scipy distribution of one target."""
         raise NotImplementedError
 
     def margins(self):
@@ -144,7 +144,7 @@ CASES = (Gaussian, ScaledGaussian, ScaledGaussianOfAnyMatrix, StudentT, Negative
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.__name__)
-def law(request):
+def distribution(request):
     return request.param
 
 
@@ -157,16 +157,16 @@ def every_mask(n_targets, n_rows):
 # --- density ------------------------------------------------------------------------------------------------
 
 
-def test_log_prob_is_that_of_scipy(law):
-    case = law()
+def test_log_prob_is_that_of_scipy(distribution):
+    case = distribution()
     x = case.values()
     everything = list(range(case.n_targets))
     expected = [case.exact_log_prob(row, x[row].numpy(), everything) for row in range(case.n_rows)]
     np.testing.assert_allclose(case.components.log_prob(x), expected, rtol=1e-9, atol=1e-12)
 
 
-def test_log_prob_of_a_part_is_that_of_its_margin(law):
-    case = law(n_rows=16)
+def test_log_prob_of_a_part_is_that_of_its_margin(distribution):
+    case = distribution(n_rows=16)
     observed = every_mask(case.n_targets, 16)
     x = torch.where(observed, case.values(), math.nan)
     expected = [
@@ -176,8 +176,8 @@ def test_log_prob_of_a_part_is_that_of_its_margin(law):
     np.testing.assert_allclose(case.components.log_prob(x, observed), expected, rtol=JITTER, atol=JITTER)
 
 
-def test_log_prob_with_all_observed_is_that_without_a_mask(law):
-    case = law()
+def test_log_prob_with_all_observed_is_that_without_a_mask(distribution):
+    case = distribution()
     x = case.values()
     torch.testing.assert_close(
         case.components.log_prob(x, torch.ones_like(x, dtype=torch.bool)),
@@ -187,14 +187,14 @@ def test_log_prob_with_all_observed_is_that_without_a_mask(law):
     )
 
 
-def test_log_prob_of_nothing_is_zero(law):
-    case = law()
+def test_log_prob_of_nothing_is_zero(distribution):
+    case = distribution()
     x = torch.full((case.n_rows, case.n_targets), math.nan, dtype=torch.float64)
     assert (case.components.log_prob(x, torch.zeros_like(x, dtype=torch.bool)).abs() < JITTER).all()
 
 
-def test_log_prob_compares_one_row_with_all_components(law):
-    case = law()
+def test_log_prob_compares_one_row_with_all_components(distribution):
+    case = distribution()
     x = case.values()[:1]
     observed = torch.ones_like(x, dtype=torch.bool)
     observed[0, 0] = case.n_targets == 1
@@ -215,7 +215,7 @@ def test_log_prob_of_targets_of_very_different_sizes_is_that_of_the_margin():
     assert found == pytest.approx(stats.norm.logpdf(0.02, scale=0.01), rel=1e-6)
 
 
-# At e^-15, the least that the law allows, the counts are Poisson; a float32 in nats must be good to some 1e-3.
+# At e^-15, the least that the distribution allows, the counts are Poisson; a float32 in nats must be good to some 1e-3.
 @pytest.mark.parametrize("log_dispersion", [-2.0, -6.0, -10.0, -15.0])
 def test_log_prob_of_counts_in_float32_survives_small_dispersions(log_dispersion):
     count = torch.arange(12.0).unsqueeze(-1)
@@ -229,8 +229,8 @@ def test_log_prob_of_counts_in_float32_survives_small_dispersions(log_dispersion
 # --- cdf, moments, errors -----------------------------------------------------------------------------------
 
 
-def test_cdf_is_that_of_scipy(law):
-    case = law()
+def test_cdf_is_that_of_scipy(distribution):
+    case = distribution()
     for x in (case.values(5), case.values(6) + (0.5 if case.discrete else 0.0)):
         expected = [
             [m.cdf(float(value)) for m, value in zip(*row, strict=True)] for row in zip(case.margins(), x, strict=True)
@@ -239,8 +239,8 @@ def test_cdf_is_that_of_scipy(law):
 
 
 def test_cdf_of_counts_and_classes_is_zero_below_zero():
-    for law in (NegativeBinomial, Categorical):
-        case = law()
+    for distribution in (NegativeBinomial, Categorical):
+        case = distribution()
         assert (case.components.cdf(torch.full((case.n_rows, case.n_targets), -1.0, dtype=torch.float64)) == 0).all()
 
 
@@ -249,8 +249,8 @@ def test_cdf_of_a_gaussian_is_accurate_far_out_in_float32():
     assert components.cdf(torch.tensor([[-12.0]])).item() == pytest.approx(stats.norm.cdf(-6.0), rel=1e-4)
 
 
-def test_mean_and_variance_are_those_of_scipy(law):
-    case = law()
+def test_mean_and_variance_are_those_of_scipy(distribution):
+    case = distribution()
     for name, found in (("mean", case.components.mean), ("var", case.components.variance)):
         expected = [[getattr(margin, name)() for margin in row] for row in case.margins()]
         np.testing.assert_allclose(found, expected, rtol=1e-9)
@@ -259,8 +259,8 @@ def test_mean_and_variance_are_those_of_scipy(law):
 # --- draws --------------------------------------------------------------------------------------------------
 
 
-def test_samples_have_the_moments_of_the_law(law):
-    case = law(n_rows=3, copies=N_DRAWS)
+def test_samples_have_the_moments_of_the_distribution(distribution):
+    case = distribution(n_rows=3, copies=N_DRAWS)
     samples = case.components.sample(as_generator(0)).view(3, N_DRAWS, case.n_targets)
     mean = samples.mean(dim=1)
     squares = (samples - mean.unsqueeze(1)).square()
@@ -268,13 +268,13 @@ def test_samples_have_the_moments_of_the_law(law):
     exact_variance = torch.tensor([[margin.var() for margin in row] for row in case.margins()])
     assert ((mean - exact_mean).abs() < LIMIT * samples.std(dim=1) / math.sqrt(N_DRAWS)).all()
     # Squares of a t with 5 degrees have a variance but hardly more: their mean is far from Gaussian yet.
-    room = 2 * LIMIT if law is StudentT else LIMIT
+    room = 2 * LIMIT if distribution is StudentT else LIMIT
     assert ((squares.mean(dim=1) - exact_variance).abs() < room * squares.std(dim=1) / math.sqrt(N_DRAWS)).all()
 
 
-@pytest.mark.parametrize("law", [Gaussian, ScaledGaussian, StudentT], indirect=True)
-def test_samples_follow_the_margins_into_the_tails(law):
-    case = law(n_rows=2, copies=N_DRAWS)
+@pytest.mark.parametrize("distribution", [Gaussian, ScaledGaussian, StudentT], indirect=True)
+def test_samples_follow_the_margins_into_the_tails(distribution):
+    case = distribution(n_rows=2, copies=N_DRAWS)
     samples = case.components.sample(as_generator(0)).view(2, N_DRAWS, 3).numpy()
     for row, margins in enumerate(case.margins()):
         for target, margin in enumerate(margins):
@@ -284,9 +284,9 @@ def test_samples_follow_the_margins_into_the_tails(law):
             assert abs(tail - 0.002) < LIMIT * math.sqrt(0.002 / N_DRAWS)
 
 
-@pytest.mark.parametrize("law", [NegativeBinomial, Categorical], indirect=True)
-def test_samples_have_the_probabilities_of_scipy(law):
-    case = law(n_rows=3, copies=N_DRAWS)
+@pytest.mark.parametrize("distribution", [NegativeBinomial, Categorical], indirect=True)
+def test_samples_have_the_probabilities_of_scipy(distribution):
+    case = distribution(n_rows=3, copies=N_DRAWS)
     samples = case.components.sample(as_generator(0)).view(3, N_DRAWS, case.n_targets)
     for row, margins in enumerate(case.margins()):
         for target, margin in enumerate(margins):
@@ -296,11 +296,11 @@ def test_samples_have_the_probabilities_of_scipy(law):
                 assert abs(share - expected) < LIMIT * math.sqrt(expected * (1 - expected) / N_DRAWS)
 
 
-@pytest.mark.parametrize("law", [Gaussian, ScaledGaussian, StudentT], indirect=True)
-def test_samples_of_the_targets_belong_together(law):
-    case = law(n_rows=1, copies=N_DRAWS)
+@pytest.mark.parametrize("distribution", [Gaussian, ScaledGaussian, StudentT], indirect=True)
+def test_samples_of_the_targets_belong_together(distribution):
+    case = distribution(n_rows=1, copies=N_DRAWS)
     standard = (case.components.sample(as_generator(0)) - case.location) / case.scale
-    # Signs do not care for the tails: P(both of one sign) = 1/2 + asin(r) / pi for every elliptical law.
+    # Signs do not care for the tails: P(both of one sign) = 1/2 + asin(r) / pi for every elliptical distribution.
     deviation = case.matrix.diagonal().sqrt()
     correlation = case.matrix / (deviation.unsqueeze(-1) * deviation)
     for first, second in ((0, 1), (0, 2), (1, 2)):
@@ -333,16 +333,16 @@ def completed(case, observed, x, seed=0):
     return case.components.complete(*rows, as_generator(seed)).view(case.n_rows, copies, case.n_targets)
 
 
-def test_completion_leaves_what_was_observed(law):
-    case = law(n_rows=16)
+def test_completion_leaves_what_was_observed(distribution):
+    case = distribution(n_rows=16)
     observed, x = every_mask(case.n_targets, 16), case.values()
     filled = completed(case, observed, x).squeeze(1)
     assert torch.equal(filled[observed], x[observed])
     assert filled.isfinite().all()
 
 
-def test_completion_of_nothing_has_the_law_of_samples(law):
-    case = law(n_rows=1, copies=2000)
+def test_completion_of_nothing_has_the_distribution_of_samples(distribution):
+    case = distribution(n_rows=1, copies=2000)
     observed = torch.zeros(1, case.n_targets, dtype=torch.bool)
     filled = completed(case, observed, case.values())[0]
     sampled = case.components.sample(as_generator(1))
@@ -350,8 +350,8 @@ def test_completion_of_nothing_has_the_law_of_samples(law):
         assert stats.ks_2samp(filled[:, target], sampled[:, target]).pvalue > 1e-3
 
 
-def test_completion_of_one_row_goes_to_all_components(law):
-    case = law()
+def test_completion_of_one_row_goes_to_all_components(distribution):
+    case = distribution()
     x, observed = case.values()[:1], torch.zeros(1, case.n_targets, dtype=torch.bool)
     observed[0, -1] = case.n_targets > 1
     filled = case.components.complete(torch.where(observed, x, math.nan), observed, as_generator(0))
@@ -373,11 +373,11 @@ def conditional(case, row, x, seen, unseen):
     return location[unseen] + gain @ residual, schur, residual @ np.linalg.solve(matrix[np.ix_(seen, seen)], residual)
 
 
-@pytest.mark.parametrize("law", [Gaussian, ScaledGaussian, StudentT], indirect=True)
-def test_completion_has_the_conditional_law(law):
-    # Each row with another part observed. For a t law the rest is a t law again, with more degrees, and wider where
-    # what was observed is far out.
-    case = law(n_rows=3, copies=N_DRAWS)
+@pytest.mark.parametrize("distribution", [Gaussian, ScaledGaussian, StudentT], indirect=True)
+def test_completion_has_the_conditional_distribution(distribution):
+    # Each row with another part observed. For a t distribution the rest is a t distribution again, with more degrees,
+    # and wider where what was observed is far out.
+    case = distribution(n_rows=3, copies=N_DRAWS)
     observed, x = torch.tensor(PARTS), case.values()
     x = case.location + 3 * (x - case.location)
     filled = completed(case, observed, x).numpy()
@@ -385,7 +385,7 @@ def test_completion_has_the_conditional_law(law):
         seen, unseen = np.flatnonzero(observed[row]), np.flatnonzero(~observed[row])
         location, matrix, squared_norm = conditional(case, row, x, seen, unseen)
         degrees = np.inf
-        if law is StudentT:
+        if distribution is StudentT:
             degrees = DEGREES + len(seen)
             matrix = matrix * (DEGREES + squared_norm) / degrees
         draws = filled[row][:, unseen] - location
@@ -400,9 +400,9 @@ def test_completion_has_the_conditional_law(law):
                 assert abs(products.mean() - variance[i, j]) < LIMIT * products.std() / math.sqrt(N_DRAWS)
 
 
-@pytest.mark.parametrize("law", [NegativeBinomial, Categorical], indirect=True)
-def test_completion_of_independent_targets_has_the_law_of_samples(law):
-    case = law(n_rows=1, copies=N_DRAWS)
+@pytest.mark.parametrize("distribution", [NegativeBinomial, Categorical], indirect=True)
+def test_completion_of_independent_targets_has_the_distribution_of_samples(distribution):
+    case = distribution(n_rows=1, copies=N_DRAWS)
     observed = torch.tensor([[True, False, False][: case.n_targets]]) & (case.n_targets > 1)
     filled = completed(case, observed, case.values())[0]
     for target in np.flatnonzero(~observed[0]):
@@ -410,8 +410,8 @@ def test_completion_of_independent_targets_has_the_law_of_samples(law):
         assert abs(filled[:, target].mean() - margin.mean()) < LIMIT * margin.std() / math.sqrt(N_DRAWS)
 
 
-def test_the_generator_determines_samples_and_completions(law):
-    case = law(n_rows=16)
+def test_the_generator_determines_samples_and_completions(distribution):
+    case = distribution(n_rows=16)
     observed, x = every_mask(case.n_targets, 16), case.values()
     for draw in (case.components.sample, lambda generator: case.components.complete(x, observed, generator)):
         first, again, other = (draw(as_generator(seed)) for seed in (1, 1, 2))
@@ -419,8 +419,8 @@ def test_the_generator_determines_samples_and_completions(law):
         assert not torch.equal(first, other)
 
 
-def test_a_generator_leaves_the_default_one_alone(law):
-    case = law()
+def test_a_generator_leaves_the_default_one_alone(distribution):
+    case = distribution()
     before = torch.get_rng_state()
     case.components.sample(as_generator(1))
     case.components.complete(case.values(), every_mask(case.n_targets, case.n_rows), as_generator(1))

@@ -1,4 +1,4 @@
-"""The predictive law of weighted particles for every observation law, against brute force."""
+"""The predictive distribution of weighted particles for every observation model, against brute force."""
 
 import math
 from itertools import pairwise
@@ -9,12 +9,12 @@ import torch
 from scipy import integrate, stats
 
 from smc_transformer.nn.observation import (
-    CategoricalLaw,
     CategoricalMixture,
-    GaussianLaw,
-    HeteroscedasticLaw,
-    NegativeBinomialLaw,
-    StudentTLaw,
+    CategoricalObservation,
+    GaussianObservation,
+    HeteroscedasticObservation,
+    NegativeBinomialObservation,
+    StudentTObservation,
 )
 from smc_transformer.support.randomness import as_generator
 
@@ -24,45 +24,47 @@ LIMIT = 4.5
 BATCH, N_PARTICLES, N_STEPS = 2, 4, 2
 LEVELS = (1e-3, 0.05, 0.3, 0.5, 0.9, 0.999)
 COUNTS = np.arange(4000)
-"""Enough whole numbers to hold all but a negligible rest of the laws below."""
+"""Enough whole numbers to hold all but a negligible rest of the distributions below."""
 
 
 def correlated(n_targets):
     return torch.eye(n_targets, dtype=torch.float64) * 0.4 + 0.6
 
 
-def make_law(name):
+def make_distribution(name):
     if name == "gaussian":
-        law = GaussianLaw(2).double()
-        law.covariance.assign_(torch.tensor([[0.5, 0.4], [0.4, 0.9]], dtype=torch.float64))
+        distribution = GaussianObservation(2).double()
+        distribution.covariance.assign_(torch.tensor([[0.5, 0.4], [0.4, 0.9]], dtype=torch.float64))
     elif name == "categorical":
-        law = CategoricalLaw(5).double()
+        distribution = CategoricalObservation(5).double()
     elif name == "negative_binomial":
-        law = NegativeBinomialLaw(2).double()
+        distribution = NegativeBinomialObservation(2).double()
     else:
-        law = {"heteroscedastic": HeteroscedasticLaw, "student_t": StudentTLaw}[name](2).double()
-        law.correlation.copy_(correlated(2))
-        law.requires_grad_(False)
-    return law
+        distribution = {"heteroscedastic": HeteroscedasticObservation, "student_t": StudentTObservation}[name](
+            2
+        ).double()
+        distribution.correlation.copy_(correlated(2))
+        distribution.requires_grad_(False)
+    return distribution
 
 
 def random_mixture(name, seed=0, batch=BATCH, n_steps=N_STEPS, copies=1):
     """Unequal weights, components well apart; every row so many times."""
-    law, generator = make_law(name), as_generator(seed)
+    distribution, generator = make_distribution(name), as_generator(seed)
     log_weights = torch.randn(batch, N_PARTICLES, n_steps, generator=generator, dtype=torch.float64).log_softmax(dim=1)
-    shape = (batch, N_PARTICLES, n_steps, law.n_parameters)
+    shape = (batch, N_PARTICLES, n_steps, distribution.n_parameters)
     parameters = torch.randn(shape, generator=generator, dtype=torch.float64)
     if name != "negative_binomial":
-        parameters[..., : law.n_targets] *= 2
+        parameters[..., : distribution.n_targets] *= 2
     with torch.no_grad():
-        return law.mixture(*(part.repeat_interleave(copies, dim=0) for part in (log_weights, parameters)))
+        return distribution.mixture(*(part.repeat_interleave(copies, dim=0) for part in (log_weights, parameters)))
 
 
-LAWS = ("gaussian", "heteroscedastic", "student_t", "negative_binomial", "categorical")
-CONTINUOUS, DISCRETE = LAWS[:3], LAWS[3:]
+OBSERVATIONS = ("gaussian", "heteroscedastic", "student_t", "negative_binomial", "categorical")
+CONTINUOUS, DISCRETE = OBSERVATIONS[:3], OBSERVATIONS[3:]
 
 
-@pytest.fixture(params=LAWS)
+@pytest.fixture(params=OBSERVATIONS)
 def mixture(request):
     return random_mixture(request.param)
 
@@ -100,14 +102,14 @@ class Margin:
 
 
 def margins(mixture):
-    """Every place (row, step, target) and the law there."""
+    """Every place (row, step, target) and the distribution there."""
     _, n_steps, n_targets = mixture.mean.shape
     for place in np.ndindex(len(mixture.mean), n_steps, n_targets):
         yield place, Margin(mixture, *place)
 
 
 def some_values(mixture, seed=3):
-    """Values that the law could have: one sample."""
+    """Values that the distribution could have: one sample."""
     return mixture.sample(1, seed).squeeze(1)
 
 
@@ -117,20 +119,20 @@ def some_values(mixture, seed=3):
 def test_cdf_is_that_of_the_mixed_margins(mixture):
     x = some_values(mixture)
     found = mixture.cdf(x)
-    for place, law in margins(mixture):
-        assert found[place].item() == pytest.approx(law.cdf(x[place].item()), rel=1e-9)
+    for place, distribution in margins(mixture):
+        assert found[place].item() == pytest.approx(distribution.cdf(x[place].item()), rel=1e-9)
 
 
 def test_mean_and_variance_are_those_of_the_mixed_margins(mixture):
-    for place, law in margins(mixture):
-        mean = law.average(lambda part: part.mean())
-        second_moment = law.average(lambda part: part.var() + part.mean() ** 2)
+    for place, distribution in margins(mixture):
+        mean = distribution.average(lambda part: part.mean())
+        second_moment = distribution.average(lambda part: part.var() + part.mean() ** 2)
         assert mixture.mean[place].item() == pytest.approx(mean, rel=1e-9)
         assert mixture.variance[place].item() == pytest.approx(second_moment - mean**2, rel=1e-8)
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)
-def test_quantiles_of_a_continuous_law_invert_the_cdf(name):
+def test_quantiles_of_a_continuous_distribution_invert_the_cdf(name):
     mixture = random_mixture(name)
     for p, quantile in zip(LEVELS, mixture.quantile(LEVELS), strict=True):
         np.testing.assert_allclose(mixture.cdf(quantile), p, rtol=1e-9)
@@ -138,22 +140,24 @@ def test_quantiles_of_a_continuous_law_invert_the_cdf(name):
 
 @pytest.mark.parametrize("name", DISCRETE)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_quantiles_of_a_discrete_law_are_the_least_numbers_that_hold_their_level(name, dtype):
+def test_quantiles_of_a_discrete_distribution_are_the_least_numbers_that_hold_their_level(name, dtype):
     exact = random_mixture(name)
-    mixture = type(exact)(exact.log_weights.to(dtype), exact.parameters.to(dtype), make_law(name).to(dtype).components)
+    mixture = type(exact)(
+        exact.log_weights.to(dtype), exact.parameters.to(dtype), make_distribution(name).to(dtype).components
+    )
     quantiles = mixture.quantile(LEVELS)
-    for place, law in margins(exact):
-        below = law.cdf(COUNTS)
+    for place, distribution in margins(exact):
+        below = distribution.cdf(COUNTS)
         for level, quantile in zip(LEVELS, quantiles, strict=True):
             assert quantile[place].item() == np.argmax(below >= level)
 
 
 @pytest.mark.parametrize("name", DISCRETE)
-def test_quantiles_of_a_discrete_law_are_right_next_to_a_jump_of_the_cdf(name):
+def test_quantiles_of_a_discrete_distribution_are_right_next_to_a_jump_of_the_cdf(name):
     mixture = random_mixture(name, batch=1, n_steps=1)
-    law = Margin(mixture, 0, 0, 0)
+    distribution = Margin(mixture, 0, 0, 0)
     for count in range(4):
-        below = float(law.cdf(count))
+        below = float(distribution.cdf(count))
         for level, expected in ((below - 1e-9, count), (below + 1e-9, count + 1)):
             assert mixture.quantile(level)[0, 0, 0].item() == expected
 
@@ -169,12 +173,12 @@ def test_interval_has_the_quantiles_of_its_tails(mixture):
 
 
 @pytest.mark.parametrize("name", DISCRETE)
-def test_quantiles_of_a_law_that_is_sure_are_its_only_number(name):
-    law = make_law(name)
-    parameters = torch.full((1, 1, 1, law.n_parameters), -20.0, dtype=torch.float64)
+def test_quantiles_of_a_distribution_that_is_sure_are_its_only_number(name):
+    distribution = make_distribution(name)
+    parameters = torch.full((1, 1, 1, distribution.n_parameters), -20.0, dtype=torch.float64)
     if name == "categorical":
         parameters[..., 3] = 2000.0
-    mixture = law.mixture(torch.zeros(1, 1, 1, dtype=torch.float64), parameters)
+    mixture = distribution.mixture(torch.zeros(1, 1, 1, dtype=torch.float64), parameters)
     expected = 3.0 if name == "categorical" else 0.0
     assert (mixture.quantile([0.01, 0.5, 0.99]) == expected).all()
 
@@ -249,20 +253,20 @@ def test_probabilities_of_the_classes_are_mixed_by_weight():
 # --- CRPS ---------------------------------------------------------------------------------------------------
 
 
-# The Gaussian laws have closed forms; for a t law the integral of F (1 - F) is cut at 200 deviations.
+# The Gaussian distributions have closed forms; for a t distribution the integral of F (1 - F) is cut at 200 deviations.
 @pytest.mark.parametrize(("name", "tolerance"), [("gaussian", 1e-7), ("heteroscedastic", 1e-7), ("student_t", 1e-4)])
-def test_crps_of_a_continuous_law_is_the_integral_of_the_squared_difference_of_the_cdfs(name, tolerance):
+def test_crps_of_a_continuous_distribution_is_the_integral_of_the_squared_difference_of_the_cdfs(name, tolerance):
     mixture = random_mixture(name)
     x = some_values(mixture)
     found = mixture.crps(x)
-    for place, law in margins(mixture):
+    for place, distribution in margins(mixture):
         value = x[place].item()
-        centres = [part.mean() for part in law.parts]
+        centres = [part.mean() for part in distribution.parts]
         edges = sorted({*centres, value, value - 200, value + 200})
         expected = 0.0
         for lower, upper in pairwise(edges):
             expected += integrate.quad(
-                lambda y, law=law, value=value: (law.cdf(y) - (y >= value)) ** 2,
+                lambda y, distribution=distribution, value=value: (distribution.cdf(y) - (y >= value)) ** 2,
                 lower,
                 upper,
                 epsabs=1e-10,
@@ -275,17 +279,17 @@ def test_crps_of_counts_is_the_sum_of_the_squared_differences_of_the_cdfs():
     mixture = random_mixture("negative_binomial")
     x = some_values(mixture)
     found = mixture.crps(x)
-    for place, law in margins(mixture):
-        expected = ((law.cdf(COUNTS) - (x[place].item() <= COUNTS)) ** 2).sum()
-        # The law's own sum stops where a millionth of the probability is left.
+    for place, distribution in margins(mixture):
+        expected = ((distribution.cdf(COUNTS) - (x[place].item() <= COUNTS)) ** 2).sum()
+        # The distribution's own sum stops where a millionth of the probability is left.
         assert found[place].item() == pytest.approx(expected, abs=1e-4)
 
 
 def test_crps_of_classes_is_half_the_brier_score():
     # By hand: probabilities (0.2, 0.3, 0.5) and class 2 give ((0.2)^2 + (0.3)^2 + (0.5 - 1)^2) / 2 = 0.19.
-    law = CategoricalLaw(3).double()
+    distribution = CategoricalObservation(3).double()
     logits = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64).log().view(1, 1, 1, 3)
-    mixture = law.mixture(torch.zeros(1, 1, 1, dtype=torch.float64), logits)
+    mixture = distribution.mixture(torch.zeros(1, 1, 1, dtype=torch.float64), logits)
     scores = [mixture.crps(torch.tensor([[[each]]], dtype=torch.float64)).item() for each in (0.0, 1.0, 2.0)]
     assert scores == pytest.approx([0.49, 0.39, 0.19])
 
@@ -330,14 +334,14 @@ def uniformity(transforms):
     return np.array([stats.kstest(column, "uniform").pvalue for column in columns])
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", OBSERVATIONS)
 def test_transforms_of_samples_are_uniform(name):
     mixture, samples = own_samples(name)
     assert uniformity(mixture.pit(samples, generator=2)).min() > 1e-3
 
 
-@pytest.mark.parametrize("name", LAWS)
-def test_transforms_of_a_wrong_law_are_not_uniform(name):
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_transforms_of_a_wrong_distribution_are_not_uniform(name):
     _, samples = own_samples(name)
     assert uniformity(random_mixture(name, seed=1, copies=N_SAMPLES).pit(samples, generator=2)).max() < 1e-6
 
@@ -364,7 +368,7 @@ def test_sample_moments_are_those_of_the_mixture(mixture):
     assert ((squares.mean(dim=1) - mixture.variance).abs() < LIMIT * squares.std(dim=1) / math.sqrt(n_samples)).all()
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", OBSERVATIONS)
 def test_samples_follow_the_joint_density(name):
     # -log p of the samples has the mean it has for draws by hand: components by weight, and targets that belong
     # together.
@@ -382,7 +386,7 @@ def test_samples_follow_the_joint_density(name):
 # --- missing values -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", OBSERVATIONS)
 def test_scores_of_missing_values_are_missing(name):
     mixture = random_mixture(name)
     x = some_values(mixture)
@@ -395,25 +399,25 @@ def test_scores_of_missing_values_are_missing(name):
 
 
 @pytest.mark.parametrize("name", ["gaussian", "heteroscedastic", "student_t"])
-def test_a_mixture_does_not_change_when_its_law_learns_on(name):
-    law = make_law(name)
-    parameters = torch.randn(1, 3, 2, law.n_parameters, generator=as_generator(0), dtype=torch.float64)
+def test_a_mixture_does_not_change_when_its_distribution_learns_on(name):
+    distribution = make_distribution(name)
+    parameters = torch.randn(1, 3, 2, distribution.n_parameters, generator=as_generator(0), dtype=torch.float64)
     log_weights = torch.full((1, 3, 2), -math.log(3), dtype=torch.float64)
     with torch.no_grad():
-        mixture = law.mixture(log_weights, parameters)
+        mixture = distribution.mixture(log_weights, parameters)
         before = mixture.sample(50, 1), mixture.interval(0.9)[0]
         moment = torch.tensor([[9.0, -5.0], [-5.0, 4.0]], dtype=torch.float64)
         statistics = (
             moment
             if name == "gaussian"
-            else law.statistics(
+            else distribution.statistics(
                 torch.randn(1, 1, 2, 2, generator=as_generator(1), dtype=torch.float64),
                 parameters,
                 log_weights[..., 0].exp(),
             )
         )
-        law.em_step_(statistics, 1.0)
-        law.eval()
+        distribution.em_step_(statistics, 1.0)
+        distribution.eval()
         after = mixture.sample(50, 1), mixture.interval(0.9)[0]
     for old, new in zip(before, after, strict=True):
         assert torch.equal(old, new)
@@ -422,9 +426,9 @@ def test_a_mixture_does_not_change_when_its_law_learns_on(name):
 def test_score_of_large_counts_from_nodes_is_that_from_all_counts(monkeypatch):
     from smc_transformer import predictive
 
-    law = NegativeBinomialLaw(n_targets=1)
+    distribution = NegativeBinomialObservation(n_targets=1)
     parameters = torch.tensor([[[5.0, -2.0]], [[5.5, -1.0]]], dtype=torch.float64).unsqueeze(0)  # means 148 and 245
-    mixture = law.mixture(torch.full((1, 2, 1), 0.5, dtype=torch.float64).log(), parameters)
+    mixture = distribution.mixture(torch.full((1, 2, 1), 0.5, dtype=torch.float64).log(), parameters)
     x = torch.full((1, 1, 1), 180.0, dtype=torch.float64)
     exact = mixture.crps(x)
     monkeypatch.setattr(predictive, "MOST_COUNTS", 10)
@@ -434,12 +438,12 @@ def test_score_of_large_counts_from_nodes_is_that_from_all_counts(monkeypatch):
 
 @pytest.mark.parametrize("ratio", [1.0, 300.0, 3000.0])
 def test_score_is_right_when_one_component_is_much_wider_than_the_others(ratio):
-    from smc_transformer.nn.observation import StudentTLaw
+    from smc_transformer.nn.observation import StudentTObservation
 
-    law = StudentTLaw(1, degrees=3.0).double()
+    distribution = StudentTObservation(1, degrees=3.0).double()
     parameters = torch.tensor([[0.0, 0.0], [0.0, math.log(ratio)]], dtype=torch.float64).view(1, 2, 1, 2)
     weights = torch.tensor([0.99, 0.01], dtype=torch.float64)
-    mixture = law.mixture(weights.log().view(1, 2, 1), parameters)
+    mixture = distribution.mixture(weights.log().view(1, 2, 1), parameters)
 
     def below(x):
         return 0.99 * stats.t.cdf(x, 3) + 0.01 * stats.t.cdf(x / ratio, 3)
@@ -452,12 +456,12 @@ def test_score_is_right_when_one_component_is_much_wider_than_the_others(ratio):
 
 
 def test_score_of_a_count_does_not_depend_on_its_neighbours():
-    from smc_transformer.nn.observation import NegativeBinomialLaw
+    from smc_transformer.nn.observation import NegativeBinomialObservation
 
-    law = NegativeBinomialLaw(1)
+    distribution = NegativeBinomialObservation(1)
     small, large = torch.tensor([0.5, -2.0]), torch.tensor([9.0, 0.0])
     both = torch.stack((small, large)).double().view(2, 1, 1, 2)
     log_weights = torch.zeros(2, 1, 1).double()
     x = torch.tensor([1.0, 5000.0]).double().view(2, 1, 1)
-    alone = law.mixture(log_weights[:1], both[:1]).crps(x[:1])
-    torch.testing.assert_close(law.mixture(log_weights, both).crps(x)[:1], alone)
+    alone = distribution.mixture(log_weights[:1], both[:1]).crps(x[:1])
+    torch.testing.assert_close(distribution.mixture(log_weights, both).crps(x)[:1], alone)

@@ -1,4 +1,4 @@
-"""Laws made wider by a factor: the same centre, deviations times the factor, in torch and in the kernels."""
+"""Distributions made wider by a factor: the same centre, deviations times the factor, in torch and in the kernels."""
 
 import math
 
@@ -10,11 +10,11 @@ from smc_transformer.inference.filter import particle_filter
 from smc_transformer.kernels import disabled
 from smc_transformer.learning import em_step, fit, training_step
 from smc_transformer.nn import Covariance
-from smc_transformer.nn.observation.scaled import ScaledLaw, nearest_correlation
+from smc_transformer.nn.observation.scaled import ScaledObservation, nearest_correlation
 
 WITH_WIDTH = ("gaussian", "heteroscedastic", "student_t")
 FACTORS = (0.4, 1.0, 2.5)
-every_law = pytest.mark.parametrize("observation", WITH_WIDTH)
+every_distribution = pytest.mark.parametrize("observation", WITH_WIDTH)
 every_factor = pytest.mark.parametrize("factor", FACTORS)
 
 
@@ -23,14 +23,14 @@ def seeded(seed):
 
 
 def random_model(observation, **settings):
-    """Two targets with correlated noise; a scaled law has bounds that cut some of its scales off."""
+    """Two targets with correlated noise; a scaled distribution has bounds that cut some of its scales off."""
     model = make_model(d_model=4, d_ff=5, n_inputs=2, n_targets=2, observation=observation, **settings)
-    law = model.observation
-    if isinstance(law, ScaledLaw):
+    distribution = model.observation
+    if isinstance(distribution, ScaledObservation):
         with torch.no_grad():
-            law.correlation.copy_(nearest_correlation(random_covariance(law.correlation, seeded(1))))
-            law.lowest.fill_(-0.6)
-            law.highest.fill_(0.1)
+            distribution.correlation.copy_(nearest_correlation(random_covariance(distribution.correlation, seeded(1))))
+            distribution.lowest.fill_(-0.6)
+            distribution.highest.fill_(0.1)
     return model
 
 
@@ -39,7 +39,7 @@ def components(model, n_rows=5):
     return model.observation.components(parameters)
 
 
-@every_law
+@every_distribution
 @every_factor
 def test_deviations_are_multiplied_and_means_are_not(observation, factor):
     model = random_model(observation)
@@ -51,7 +51,7 @@ def test_deviations_are_multiplied_and_means_are_not(observation, factor):
     torch.testing.assert_close(after.covariance, factor**2 * before.covariance)
 
 
-@every_law
+@every_distribution
 @every_factor
 def test_draws_are_moved_away_from_the_centre(observation, factor):
     model = random_model(observation)
@@ -61,9 +61,9 @@ def test_draws_are_moved_away_from_the_centre(observation, factor):
     torch.testing.assert_close(components(model).sample(seeded(2)), before.mean + factor * (drawn - before.mean))
 
 
-@every_law
+@every_distribution
 @every_factor
-def test_densities_and_distribution_functions_are_those_of_the_wider_law(observation, factor):
+def test_densities_and_distribution_functions_are_those_of_the_wider_distribution(observation, factor):
     """With Y = mean + factor (X - mean): p_Y(y) = p_X(x) / factor^n and P(Y <= y) = P(X <= x)."""
     model = random_model(observation)
     before = components(model)
@@ -79,7 +79,7 @@ def test_densities_and_distribution_functions_are_those_of_the_wider_law(observa
     torch.testing.assert_close(after.cdf(y), cdf)
 
 
-@every_law
+@every_distribution
 @every_factor
 def test_intervals_and_scores_of_predictive_mixtures_are_wider(observation, factor):
     """With one particle the mixture is one component: its interval is as much wider, and so is its CRPS."""
@@ -95,8 +95,8 @@ def test_intervals_and_scores_of_predictive_mixtures_are_wider(observation, fact
     torch.testing.assert_close(after.crps(centre), factor * before.crps(centre), rtol=1e-3, atol=1e-5)
 
 
-@every_law
-def test_draws_given_a_part_are_those_of_the_wider_law(observation):
+@every_distribution
+def test_draws_given_a_part_are_those_of_the_wider_distribution(observation):
     """A draw of what is missing given a value that is as much further out, under the same numbers."""
     model = random_model(observation)
     before = components(model)
@@ -119,7 +119,7 @@ def test_every_structure_of_a_gaussian_covariance_is_widened(structure, factor):
     torch.testing.assert_close(model.observation.covariance.matrix(), factor**2 * before)
 
 
-@every_law
+@every_distribution
 def test_widenings_multiply_and_can_be_undone(observation):
     once, twice = random_model(observation), random_model(observation)
     before = components(once).covariance
@@ -131,7 +131,7 @@ def test_widenings_multiply_and_can_be_undone(observation):
     torch.testing.assert_close(components(once).covariance, before)
 
 
-@every_law
+@every_distribution
 def test_nothing_but_the_noise_of_observations_is_widened(observation):
     model = random_model(observation)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -140,7 +140,7 @@ def test_nothing_but_the_noise_of_observations_is_widened(observation):
     assert changed == {"observation.covariance.factor" if observation == "gaussian" else "observation.widening"}
 
 
-@every_law
+@every_distribution
 def test_a_widening_is_saved_with_the_weights(observation):
     model, other = random_model(observation), random_model(observation)
     model.observation.widen_(1.7)
@@ -148,11 +148,11 @@ def test_a_widening_is_saved_with_the_weights(observation):
     torch.testing.assert_close(components(other).covariance, components(model).covariance, rtol=0, atol=0)
 
 
-@every_law
+@every_distribution
 @every_factor
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("gaps", [False, True])
-def test_kernels_and_torch_agree_on_a_widened_law(observation, factor, training, gaps):
+def test_kernels_and_torch_agree_on_a_widened_distribution(observation, factor, training, gaps):
     model = random_model(observation).train(training)
     x = sequences(3, 12, 2)
     if gaps:
@@ -171,8 +171,8 @@ def test_kernels_and_torch_agree_on_a_widened_law(observation, factor, training,
     assert ((by_kernels - plain).abs().max() > 0.01).item() == (factor != 1.0)
 
 
-@every_law
-def test_forecasts_of_kernels_and_torch_agree_on_a_widened_law(observation):
+@every_distribution
+def test_forecasts_of_kernels_and_torch_agree_on_a_widened_distribution(observation):
     model = random_model(observation)
     model.observation.widen_(1.8)
     paths = model.forecast(sequences(2, 5, 2), 3, 6, generator=1)
@@ -203,9 +203,9 @@ def test_em_after_a_widening_learns_a_correlation_and_leaves_the_widening(observ
     assert model.observation.widening == 2.0
 
 
-@every_law
+@every_distribution
 def test_training_goes_on_after_a_widening(observation):
-    """A law made far too wide finds back: by EM, or by scales that become smaller."""
+    """An observation model made far too wide finds back: by EM, or by scales that become smaller."""
     model = random_model(observation, n_particles=4)
     x = sequences(40, 8, 2)
     fit(model, x, epochs=2, batch_size=10, progress=False)
@@ -218,7 +218,7 @@ def test_training_goes_on_after_a_widening(observation):
 @pytest.mark.parametrize(
     "settings", [{"observation": "negative_binomial"}, {"observation": "categorical", "n_classes": 3}], ids=str
 )
-def test_laws_without_a_width_say_so(settings):
+def test_distributions_without_a_width_say_so(settings):
     model = make_model(d_model=3, **settings)
-    with pytest.raises(NotImplementedError, match="Law has no width to change"):
+    with pytest.raises(NotImplementedError, match="Observation has no width to change"):
         model.observation.widen_(2.0)

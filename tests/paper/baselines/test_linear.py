@@ -18,11 +18,11 @@ def fitted(method, data):
 def test_persistence_is_the_last_value_plus_seen_changes():
     x, _ = vector_sequences(n_sequences=50)
     data = make_windows(x, n_targets=2, n_modelled=3, history=4)
-    law = fitted(Persistence(), data).one_step(data.test)
+    distribution = fitted(Persistence(), data).one_step(data.test)
     changes = data.train.diff(dim=1).flatten(0, 1)
-    torch.testing.assert_close(law.mean, data.test[:, :-1] + changes.mean(dim=0), atol=0.05, rtol=0)
-    lower, upper = law.interval(0.9)
-    if len(set(map(id, law.residuals))) == 1:
+    torch.testing.assert_close(distribution.mean, data.test[:, :-1] + changes.mean(dim=0), atol=0.05, rtol=0)
+    lower, upper = distribution.interval(0.9)
+    if len(set(map(id, distribution.residuals))) == 1:
         expected = np.quantile(changes.numpy(), [0.05, 0.95], axis=0)
         np.testing.assert_allclose((lower - data.test[:, :-1])[3, 2].numpy(), expected[0], atol=1e-5)
         np.testing.assert_allclose((upper - data.test[:, :-1])[3, 2].numpy(), expected[1], atol=1e-5)
@@ -153,9 +153,9 @@ def test_the_first_step_of_autoregression_paths_has_the_one_step_mean():
     x, _ = vector_sequences(n_sequences=100)
     data = make_windows(with_gaps(x), history=4)
     method = fitted(Autoregression(), data)
-    law = method.one_step(data.test)
+    distribution = method.one_step(data.test)
     paths = method.paths(data.test[:, :5], 1, 4000, None, 0)
-    torch.testing.assert_close(paths[:, :, 0].mean(dim=1), law.mean[:, 4], atol=0.06, rtol=0)
+    torch.testing.assert_close(paths[:, :, 0].mean(dim=1), distribution.mean[:, 4], atol=0.06, rtol=0)
 
 
 @pytest.mark.parametrize("make", [Persistence, Autoregression])

@@ -138,23 +138,23 @@ def test_point_forecasts_have_one_path(name):
     method = BASELINES[name](epochs=1)
     method.fit(data, seed=0)
     assert method.is_point
-    law, paths = method.one_step(data.test), method.paths(data.test[:, :5], 3, 10)
-    assert isinstance(law, Point)
+    distribution, paths = method.one_step(data.test), method.paths(data.test[:, :5], 3, 10)
+    assert isinstance(distribution, Point)
     assert paths.shape == (len(data.test), 10, 3, 1)
     assert (paths == paths[:, :1]).all()
-    torch.testing.assert_close(paths[:, 0, 0], law.mean[:, 4], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(paths[:, 0, 0], distribution.mean[:, 4], atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["lstm_dropout_0.5", "transformer_dropout_0.5", "bayesian_lstm_3"])
-def test_the_first_step_of_paths_has_the_one_step_law(name):
+def test_the_first_step_of_paths_has_the_one_step_distribution(name):
     data = synthetic_windows()
     method = BASELINES[name](epochs=2)
     method.fit(data, seed=0)
-    law, paths = method.one_step(data.test[:3], 0), method.paths(data.test[:3, :5], 2, 1000, None, 1)
-    assert isinstance(law, Samples)
-    assert law.draws.shape == (3, 1000, 12, 1)
-    deviation = law.draws[:, :, 4].std(dim=1)
-    assert ((paths[:, :, 0].mean(dim=1) - law.mean[:, 4]).abs() < 5 * deviation * (2 / 1000) ** 0.5).all()
+    distribution, paths = method.one_step(data.test[:3], 0), method.paths(data.test[:3, :5], 2, 1000, None, 1)
+    assert isinstance(distribution, Samples)
+    assert distribution.draws.shape == (3, 1000, 12, 1)
+    deviation = distribution.draws[:, :, 4].std(dim=1)
+    assert ((paths[:, :, 0].mean(dim=1) - distribution.mean[:, 4]).abs() < 5 * deviation * (2 / 1000) ** 0.5).all()
     torch.testing.assert_close(paths[:, :, 0].std(dim=1), deviation, rtol=0.15, atol=0)
 
 

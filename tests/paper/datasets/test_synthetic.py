@@ -11,21 +11,21 @@ LIMIT = 4.0
 """Standard errors allowed: a test compares some dozens of numbers, each beyond 4 with probability 6e-5."""
 
 # Coefficients, probabilities and variance again, as the paper has them: the code must not vouch for itself.
-LAWS = {
+OBSERVATIONS = {
     "model1": ((0.8,), (1.0,), 0.5),
     "model2": ((0.9, 0.54), (0.7, 0.3), 0.3),
     "model3": ((0.9, -0.9), (0.5, 0.5), 0.05),
 }
 
 
-@pytest.fixture(params=LAWS)
+@pytest.fixture(params=OBSERVATIONS)
 def name(request):
     return request.param
 
 
 def coefficient_moments(name):
     """E[A] and E[A^2]."""
-    coefficients, probabilities, _ = (np.array(part) for part in LAWS[name])
+    coefficients, probabilities, _ = (np.array(part) for part in OBSERVATIONS[name])
     return probabilities @ coefficients, probabilities @ coefficients**2
 
 
@@ -34,7 +34,7 @@ def variances(name, n_steps):
     _, second = coefficient_moments(name)
     values = [1.0]
     for _ in range(n_steps):
-        values.append(second * values[-1] + LAWS[name][2])
+        values.append(second * values[-1] + OBSERVATIONS[name][2])
     return np.array(values)
 
 
@@ -82,10 +82,10 @@ def test_the_check_of_fresh_coefficients_can_fail():
 
 def test_predictive_components_are_the_modes():
     x = torch.tensor([[1.0, -2.0, 0.5]]).unsqueeze(-1)
-    law = SYNTHETIC["model2"].predictive(x)
-    torch.testing.assert_close(law.components.mean[0, :, :, 0], torch.tensor([[0.9, -1.8], [0.54, -1.08]]))
-    torch.testing.assert_close(law.log_weights.exp()[0], torch.tensor([[0.7, 0.7], [0.3, 0.3]]))
-    torch.testing.assert_close(law.components.root @ law.components.root.T, torch.tensor([[0.3]]))
+    distribution = SYNTHETIC["model2"].predictive(x)
+    torch.testing.assert_close(distribution.components.mean[0, :, :, 0], torch.tensor([[0.9, -1.8], [0.54, -1.08]]))
+    torch.testing.assert_close(distribution.log_weights.exp()[0], torch.tensor([[0.7, 0.7], [0.3, 0.3]]))
+    torch.testing.assert_close(distribution.components.root @ distribution.components.root.T, torch.tensor([[0.3]]))
 
 
 def test_predictive_has_the_type_of_the_sequences():
@@ -93,17 +93,17 @@ def test_predictive_has_the_type_of_the_sequences():
     assert SYNTHETIC["model3"].predictive(x).mean.dtype == torch.float64
 
 
-def predictive_scores(name, law=None, n_sequences=2000):
+def predictive_scores(name, distribution=None, n_sequences=2000):
     """Negative log-likelihoods and probability integral transforms of X_1, ..., X_T.
 
     The transforms are mirrored where X_{t-1} < 0: wrong modes would otherwise cancel out, as X is symmetric.
-    Under the true law they are uniform whatever the past, hence independent; so are the scores of model1.
+    Under the true distribution they are uniform whatever the past, hence independent; so are the scores of model1.
     """
     x = SYNTHETIC[name].sample(n_sequences, 24, generator=1).double()
-    law = (law or SYNTHETIC[name]).predictive(x)
-    transforms = law.cdf(x[:, 1:])
+    distribution = (distribution or SYNTHETIC[name]).predictive(x)
+    transforms = distribution.cdf(x[:, 1:])
     mirrored = torch.where(x[:, :-1] < 0, 1 - transforms, transforms)
-    return -law.log_prob(x[:, 1:]).numpy().ravel(), mirrored.numpy().ravel()
+    return -distribution.log_prob(x[:, 1:]).numpy().ravel(), mirrored.numpy().ravel()
 
 
 def test_negative_log_likelihood_of_model1_is_the_entropy_of_its_noise():
@@ -128,15 +128,15 @@ def test_probability_integral_transforms_are_uniform(name):
     ],
     ids=["variance", "swapped probabilities", "probabilities", "one mode"],
 )
-def test_a_slightly_wrong_law_is_noticed(name, wrong):
+def test_a_slightly_wrong_distribution_is_noticed(name, wrong):
     _, transforms = predictive_scores(name, wrong)
     assert stats.kstest(transforms, "uniform").pvalue < 1e-4
 
 
-def distribution_errors(name, n_replicates=50, law=None):
-    """dist-mse of independent draws from a predictive law on the same sequences, and E[X_t^2] over these."""
+def distribution_errors(name, n_replicates=50, distribution=None):
+    """dist-mse of independent draws from a predictive distribution on the same sequences, and E[X_t^2] over these."""
     x = SYNTHETIC[name].sample(200, 24, generator=2)
-    samples = (law or SYNTHETIC[name]).predictive(x).sample(n_replicates, torch.Generator().manual_seed(3))
+    samples = (distribution or SYNTHETIC[name]).predictive(x).sample(n_replicates, torch.Generator().manual_seed(3))
     errors = [SYNTHETIC[name].distribution_mse(samples[:, [i]], x) for i in range(n_replicates)]
     return np.array(errors), x[:, :-1].square().mean().item()
 
@@ -163,11 +163,11 @@ def test_distribution_mse_averages_over_all_samples():
 
 
 def test_seeds_and_generators_determine_the_sequences(name):
-    law = SYNTHETIC[name]
-    first = law.sample(4, 6, generator=5)
-    assert torch.equal(first, law.sample(4, 6, generator=5))
-    assert torch.equal(first, law.sample(4, 6, generator=torch.Generator().manual_seed(5)))
-    assert not torch.equal(first, law.sample(4, 6, generator=6))
+    distribution = SYNTHETIC[name]
+    first = distribution.sample(4, 6, generator=5)
+    assert torch.equal(first, distribution.sample(4, 6, generator=5))
+    assert torch.equal(first, distribution.sample(4, 6, generator=torch.Generator().manual_seed(5)))
+    assert not torch.equal(first, distribution.sample(4, 6, generator=6))
 
 
 def test_sampling_leaves_the_default_generator_alone():

@@ -58,12 +58,12 @@ class TrueLaw:
 
 class TruePoint:
     def one_step(self, x, generator):
-        law = SYNTHETIC["model1"].predictive(x)
-        law.interval = lambda level: None
-        return law
+        distribution = SYNTHETIC["model1"].predictive(x)
+        distribution.interval = lambda level: None
+        return distribution
 
 
-def test_bands_of_the_true_law_are_the_true_bands():
+def test_bands_of_the_true_distribution_are_the_true_bands():
     data = load_windows("model1", split="folds", fold=0)
     methods = {MethodKey("smc_transformer", "paper-10"): TrueLaw(), MethodKey("lstm", "paper"): TruePoint()}
     bands = predictive_bands(data, methods)

@@ -75,11 +75,11 @@ def test_optimum_is_that_of_the_protocol(dataset, mse, nll):
 
 
 @pytest.mark.parametrize("dataset", ["model1", "model2", "model3"])
-def test_optimum_is_what_the_true_law_scores(dataset):
+def test_optimum_is_what_the_true_distribution_scores(dataset):
     x = SYNTHETIC[dataset].sample(20_000, 24, generator=0)
-    law = SYNTHETIC[dataset].predictive(x)
+    distribution = SYNTHETIC[dataset].predictive(x)
     best = optimum(dataset)
-    assert -float(law.log_prob(x[:, 1:]).mean()) == pytest.approx(best.nll, abs=0.006)
-    assert float((law.mean - x[:, 1:]).square().mean()) == pytest.approx(best.mse, rel=0.02)
-    samples = law.sample(4, generator=1)
+    assert -float(distribution.log_prob(x[:, 1:]).mean()) == pytest.approx(best.nll, abs=0.006)
+    assert float((distribution.mean - x[:, 1:]).square().mean()) == pytest.approx(best.mse, rel=0.02)
+    samples = distribution.sample(4, generator=1)
     assert SYNTHETIC[dataset].distribution_mse(samples, x) == pytest.approx(best.dist_mse, rel=0.02)

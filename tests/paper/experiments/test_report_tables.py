@@ -67,13 +67,13 @@ def test_synthetic_table_has_the_papers_numbers_and_the_optimum(synthetic):
 
 
 def test_excess_of_nll_is_paired_by_fold(synthetic):
-    """Folds differ by 0.01 nats, the method from the true law by 0.003 on each of them."""
+    """Folds differ by 0.01 nats, the method from the true distribution by 0.003 on each of them."""
     table = synthetic_table(results_of(synthetic), "model3")
     (part,) = line(table, "SMC Transformer (best, M = 30)").cells[-1].parts
     assert (part.text, part.spread) == ("+0.0030", "± 0.0000")
 
 
-def test_without_the_true_law_the_excess_is_to_its_expectation(synthetic):
+def test_without_the_true_distribution_the_excess_is_to_its_expectation(synthetic):
     rows = [row for row in synthetic if row["model"] != "bayes_optimal"]
     table = synthetic_table(results_of(rows), "model1")
     values = chosen(rows, "nll", dataset="model1", config="best-10", task="unistep")

@@ -95,7 +95,7 @@ def test_missing_baselines_leave_a_comparison_open(rows):
     assert verdicts(some)["multistep CRPS below every baseline's", "best"] == "open"
 
 
-def test_without_the_true_law_the_nll_is_not_judged(rows):
+def test_without_the_true_distribution_the_nll_is_not_judged(rows):
     some = [row for row in rows if row["model"] != "bayes_optimal"]
     names = [name for name, _ in verdicts(some) if name.startswith("NLL")]
     assert names

@@ -80,12 +80,17 @@ def test_a_method_is_trained_in_stages_and_answers_what_is_asked(without_shape_c
     assert 0 < facts["between_particles"] < 1
     assert facts["parameters"] == sum(parameter.numel() for parameter in method.model.parameters())
     x = data.test
-    law = method.one_step(x, 0)
+    distribution = method.one_step(x, 0)
     shape = (len(x), HISTORY + HORIZON, 3)
-    for part in (law.mean, *law.interval(0.9), law.cdf(x[:, 1:, :3].nan_to_num()), law.crps(x[:, 1:, :3].nan_to_num())):
+    for part in (
+        distribution.mean,
+        *distribution.interval(0.9),
+        distribution.cdf(x[:, 1:, :3].nan_to_num()),
+        distribution.crps(x[:, 1:, :3].nan_to_num()),
+    ):
         assert part.shape == shape
         assert part.isfinite().all()
-    assert law.log_prob(x[:, 1:, :3]).isfinite().all()
+    assert distribution.log_prob(x[:, 1:, :3]).isfinite().all()
     future = x[:, HISTORY + 1 :, 3:] if known else None
     paths = method.paths(x[:, : HISTORY + 1], HORIZON, 7, future, 0)
     assert paths.shape == (len(x), 7, HORIZON, 3)
@@ -168,10 +173,10 @@ def test_units_do_not_matter_to_a_method_that_has_its_own():
     past = slice(None, HISTORY + 1)
     paths = one.paths(data.test[:, past], HORIZON, 5, None, 0)
     torch.testing.assert_close(two.paths(other.test[:, past], HORIZON, 5, None, 0), paths * factor)
-    law, other_law = one.one_step(data.test, 0), two.one_step(other.test, 0)
-    torch.testing.assert_close(other_law.mean, law.mean * factor)
-    expected = law.log_prob(data.test[:, 1:]) - factor.log().sum()
-    torch.testing.assert_close(other_law.log_prob(other.test[:, 1:]), expected, rtol=1e-4, atol=1e-4)
+    distribution, other_distribution = one.one_step(data.test, 0), two.one_step(other.test, 0)
+    torch.testing.assert_close(other_distribution.mean, distribution.mean * factor)
+    expected = distribution.log_prob(data.test[:, 1:]) - factor.log().sum()
+    torch.testing.assert_close(other_distribution.log_prob(other.test[:, 1:]), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_constant_columns_keep_their_units():
@@ -208,10 +213,10 @@ def mixture():
 
 
 def test_a_mixture_in_other_units_has_the_density_and_the_moments_of_these_units():
-    law, units = mixture(), torch.tensor([10.0, 0.5])
-    rescaled = RescaledMixture(law, units, torch.Generator().manual_seed(1), n_draws=20_000)
-    root = units.unsqueeze(-1) * law.components.root
-    exact = GaussianMixture(law.log_weights, units * law.components.mean, root)
+    distribution, units = mixture(), torch.tensor([10.0, 0.5])
+    rescaled = RescaledMixture(distribution, units, torch.Generator().manual_seed(1), n_draws=20_000)
+    root = units.unsqueeze(-1) * distribution.components.root
+    exact = GaussianMixture(distribution.log_weights, units * distribution.components.mean, root)
     x = units * torch.randn(3, 5, 2, generator=torch.Generator().manual_seed(2))
     torch.testing.assert_close(rescaled.log_prob(x), exact.log_prob(x))
     x[0, 0, 0] = x[1, 1, 1] = x[2, 2] = math.nan
@@ -222,13 +227,13 @@ def test_a_mixture_in_other_units_has_the_density_and_the_moments_of_these_units
         assert ((found - expected).abs() < 10 * error).all()
 
 
-def test_one_step_laws_without_units_of_their_own_are_exact_mixtures():
+def test_one_step_distributions_without_units_of_their_own_are_exact_mixtures():
     data = windows()
     method = SMCMethod(replace(SMALL, units_of_change=False, forecast=None, widen_to=None))
     method.fit(data, seed=0)
-    law = method.one_step(data.test, 0)
-    assert not isinstance(law, RescaledMixture)
-    assert law.mean.shape == (12, 6, 3)
+    distribution = method.one_step(data.test, 0)
+    assert not isinstance(distribution, RescaledMixture)
+    assert distribution.mean.shape == (12, 6, 3)
     assert (method.units == 1).all()
 
 

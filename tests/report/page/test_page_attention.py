@@ -107,7 +107,7 @@ def test_a_stream_looks_where_its_filter_looked(window, gaps):
             keys = []
             for slot in range(N_STEPS + 1 - n_slots, N_STEPS + 1):
                 place = slot % population.capacity
-                owner = int(population.lines[number, particle, place])
+                owner = int(population.trajectories[number, particle, place])
                 keys.append(population.keys[number, owner, place])
             query = latents.query.expand(2, N_PARTICLES, -1)[number, particle]
             torch.testing.assert_close(found.weights[number, particle], naive_weights(model, query, keys))

@@ -21,7 +21,7 @@ class Proposed(NamedTuple):
     """The standard noise of z that would have made them."""
     z: Float[Tensor, "batch particle d_model"]
     parameters: Float[Tensor, "batch particle n_parameters"]
-    """Parameters of the law of X_t."""
+    """Parameters of the distribution of X_t."""
     log_correction: Float[Tensor, "batch particle"]
     """log p(eps) / q(eps), to be added to the log-weights."""
 

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from smc_transformer.inference.proposals.base import Proposal, Proposed, proposal
-from smc_transformer.nn.observation.gaussian import GaussianLaw
+from smc_transformer.nn.observation.gaussian import GaussianObservation
 from smc_transformer.nn.readout import LinearReadout
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Linearised:
 
 def is_linear(model: "SMCTransformer") -> bool:
     """Whether nothing is approximated: a linear read-out and Gaussian noise."""
-    return type(model.readout) is LinearReadout and type(model.observation) is GaussianLaw
+    return type(model.readout) is LinearReadout and type(model.observation) is GaussianObservation
 
 
 def _times(

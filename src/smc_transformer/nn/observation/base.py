@@ -1,7 +1,7 @@
-"""What an observation law is: a family of distributions of the targets, and how its own parameters are learned.
+"""What an observation model is: a family of distributions of the targets, and how its own parameters are learned.
 
-The read-out gives every particle a vector of raw parameters; the law makes them into a distribution of X_t
-(`Components`, one for each particle). A new law is one new file with those two classes.
+The read-out gives every particle a vector of raw parameters; the distribution makes them into a distribution of X_t
+(`Components`, one for each particle). A new distribution is one new file with those two classes.
 """
 
 import copy
@@ -16,13 +16,13 @@ from smc_transformer.nn.observation.support import WholeNumbers
 from smc_transformer.predictive import Components, Mixture
 
 
-class ObservationLaw(nn.Module, ABC):
-    """A family of laws of the targets.
+class ObservationModel(nn.Module, ABC):
+    """A family of distributions of the targets.
 
     Attributes:
         n_targets: number of predicted coordinates.
         n_parameters: raw parameters of one distribution: outputs that the read-out must have.
-        can_shift: whether `predict_change` makes sense for this law; the model refuses it otherwise.
+        can_shift: whether `predict_change` makes sense for this distribution; the model refuses it otherwise.
         support: the values that targets can have; None: all numbers.
     """
 
@@ -45,7 +45,7 @@ class ObservationLaw(nn.Module, ABC):
     def shift(
         self, parameters: Float[Tensor, "*batch n_parameters"], last_targets: Float[Tensor, "*#batch n_targets"]
     ) -> Float[Tensor, "*batch n_parameters"]:
-        """The parameters of the law moved by the last targets (`predict_change`); the first ones are locations."""
+        """The parameters moved by the last targets (`predict_change`); the first ones are locations."""
         location = parameters[..., : self.n_targets] + last_targets
         return torch.cat((location, parameters[..., self.n_targets :]), dim=-1)
 
@@ -58,7 +58,7 @@ class ObservationLaw(nn.Module, ABC):
         return x
 
     def check(self, x: Float[Tensor, "batch time n_inputs"], name: str = "x") -> None:
-        """Raise a ValueError when targets have values that this law cannot have; NaN is missing, and allowed."""
+        """Raise a ValueError when targets have values outside the support; NaN is missing, and allowed."""
         if self.support is None:
             return
         targets = x[..., : self.n_targets]
@@ -75,20 +75,20 @@ class ObservationLaw(nn.Module, ABC):
         log_weights: Float[Tensor, "batch particle time"],
         parameters: Float[Tensor, "batch particle time n_parameters"],
     ) -> Mixture:
-        """The predictive law of weighted particles."""
+        """The predictive distribution of weighted particles."""
         return Mixture(log_weights, parameters, self.snapshot().components)
 
-    def snapshot(self) -> "ObservationLaw":
-        """The law as it is now, without gradients: what it learns later must not change forecasts made before."""
+    def snapshot(self) -> "ObservationModel":
+        """A frozen copy: what is learned later must not change forecasts made before."""
         return copy.deepcopy(self).requires_grad_(False)
 
     def statistics(
         self,
-        targets: Float[Tensor, "batch #line time n_targets"],
-        parameters: Float[Tensor, "batch line time n_parameters"],
-        weights: Float[Tensor, "batch line"],
+        targets: Float[Tensor, "batch #trajectory time n_targets"],
+        parameters: Float[Tensor, "batch trajectory time n_parameters"],
+        weights: Float[Tensor, "batch trajectory"],
     ) -> Any:
-        """What the EM step needs of a batch; None for a law that is learned by gradient alone."""
+        """What the EM step needs of a batch; None for an observation model that is learned by gradient alone."""
         del targets, parameters, weights
         return None
 
@@ -100,7 +100,7 @@ class ObservationLaw(nn.Module, ABC):
     def merge(self, statistics: list[Any], shares: list[float]) -> Any:
         """The statistics of a batch from those of its parts; `shares` of the sequences sum to one.
 
-        Right as it is for averages over the sequences; a law with other statistics overrides it.
+        Right as it is for averages over the sequences; an observation model with other statistics overrides it.
         """
         if all(part is None for part in statistics):
             return None
@@ -123,9 +123,9 @@ def weighted_mean(parts: list[Tensor], shares: list[float]) -> Tensor:
 
 
 def weighted_second_moment(
-    residuals: Float[Tensor, "batch line time feature"], weights: Float[Tensor, "batch line"]
+    residuals: Float[Tensor, "batch trajectory time feature"], weights: Float[Tensor, "batch trajectory"]
 ) -> Float[Tensor, "feature feature"]:
-    """Mean of r r^T over lines (by weight), steps and batch."""
+    """Mean of r r^T over trajectories (by weight), steps and batch."""
     batch, _, n_steps, n_features = residuals.shape
     weighted = residuals * weights[:, :, None, None]
     return weighted.reshape(-1, n_features).T @ residuals.reshape(-1, n_features) / (batch * n_steps)

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from smc_transformer.nn.observation.base import ObservationLaw, fill
+from smc_transformer.nn.observation.base import ObservationModel, fill
 from smc_transformer.nn.observation.masked import observed_sum
 from smc_transformer.nn.observation.support import WholeNumbers
 from smc_transformer.predictive import Components, Mixture
@@ -88,7 +88,7 @@ class CategoricalMixture(Mixture):
         return torch.where(x.isnan(), x, score)
 
 
-class CategoricalLaw(ObservationLaw):
+class CategoricalObservation(ObservationModel):
     """Logits from the read-out, learned by gradient. The encoder sees the class as a one-hot vector.
 
     Args:
@@ -100,7 +100,7 @@ class CategoricalLaw(ObservationLaw):
     def __init__(self, n_classes: int):
         super().__init__(n_targets=1, n_parameters=n_classes)
         self.n_classes = n_classes
-        classes = f"the target of a categorical law is a class number: 0, ..., {n_classes - 1}"
+        classes = f"the target of a categorical distribution is a class number: 0, ..., {n_classes - 1}"
         self.support = WholeNumbers(n_classes - 1.0, classes)
 
     def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> CategoricalComponents:

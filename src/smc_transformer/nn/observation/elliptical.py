@@ -1,4 +1,4 @@
-"""Laws with elliptical densities, in the form that the filter's kernel evaluates.
+"""Distributions with elliptical densities, in the form that the filter's kernel evaluates.
 
     log p(x) = constant - sum log scale + f(s),    s = |root^-1 ((x - location) / scale)|^2,
 
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.nn.observation.base import ObservationLaw
+from smc_transformer.nn.observation.base import ObservationModel
 
 
 class Elliptical(NamedTuple):
-    """What is common to the distributions that a law gives to all particles."""
+    """What is common to the distributions that an observation model gives to all particles."""
 
     root: Float[Tensor, "target target"]
     """Lower triangular."""
@@ -27,14 +27,14 @@ class Elliptical(NamedTuple):
     """Degrees of freedom of a Student-t; None: a Gaussian."""
 
 
-def elliptical(law: ObservationLaw) -> Elliptical | None:
-    """How the kernel should see this law; None if it has not said.
+def elliptical(distribution: ObservationModel) -> Elliptical | None:
+    """How the kernel should see this distribution; None if it has not said.
 
     A subclass has to say so itself: it may have changed anything that its parent's answer relied on.
     """
-    if "elliptical" not in vars(type(law)):
+    if "elliptical" not in vars(type(distribution)):
         return None
-    found: Elliptical = law.elliptical()  # type: ignore[operator]
+    found: Elliptical = distribution.elliptical()  # type: ignore[operator]
     return found
 
 

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from smc_transformer.kernels.noise import standard_normal
 from smc_transformer.nn.covariance import COVARIANCES
-from smc_transformer.nn.observation.base import ObservationLaw, fill, weighted_second_moment
+from smc_transformer.nn.observation.base import ObservationModel, fill, weighted_second_moment
 from smc_transformer.nn.observation.elliptical import Elliptical, gaussian_constant
 from smc_transformer.nn.observation.masked import condition, masked_root, observed_sum, squared_norm
 from smc_transformer.predictive import Components, Mixture
@@ -170,7 +170,7 @@ def mean_absolute(mean: Tensor, deviation: Tensor) -> Tensor:
     return 2 * deviation * density + mean * torch.special.erf(standard / math.sqrt(2))
 
 
-class GaussianLaw(ObservationLaw):
+class GaussianObservation(ObservationModel):
     """X_t ~ N(mean, S_obs), with S_obs learned by EM (the paper).
 
     Args:
@@ -200,9 +200,9 @@ class GaussianLaw(ObservationLaw):
 
     def statistics(
         self,
-        targets: Float[Tensor, "batch #line time n_targets"],
-        parameters: Float[Tensor, "batch line time n_parameters"],
-        weights: Float[Tensor, "batch line"],
+        targets: Float[Tensor, "batch #trajectory time n_targets"],
+        parameters: Float[Tensor, "batch trajectory time n_parameters"],
+        weights: Float[Tensor, "batch trajectory"],
     ) -> Float[Tensor, "n_targets n_targets"]:
         return weighted_second_moment(targets - parameters, weights)
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from smc_transformer.nn.observation.base import weighted_second_moment
 from smc_transformer.nn.observation.elliptical import Elliptical, gaussian_constant
 from smc_transformer.nn.observation.gaussian import GaussianComponents, gaussian_crps
-from smc_transformer.nn.observation.scaled import ScaledLaw, ScaleStatistics
+from smc_transformer.nn.observation.scaled import ScaledObservation, ScaleStatistics
 from smc_transformer.predictive import Mixture
 
 
@@ -20,7 +20,7 @@ class HeteroscedasticMixture(Mixture):
         return gaussian_crps(self.weights, self.components, x)
 
 
-class HeteroscedasticLaw(ScaledLaw):
+class HeteroscedasticObservation(ScaledObservation):
     """Means and scales from the read-out (by gradient), the correlation by EM.
 
     Args:
@@ -46,9 +46,9 @@ class HeteroscedasticLaw(ScaledLaw):
 
     def statistics(
         self,
-        targets: Float[Tensor, "batch #line time n_targets"],
-        parameters: Float[Tensor, "batch line time n_parameters"],
-        weights: Float[Tensor, "batch line"],
+        targets: Float[Tensor, "batch #trajectory time n_targets"],
+        parameters: Float[Tensor, "batch trajectory time n_parameters"],
+        weights: Float[Tensor, "batch trajectory"],
     ) -> ScaleStatistics:
         location, scale = self.location_and_scale(parameters)
         moment = weighted_second_moment((targets - location) / scale, weights)

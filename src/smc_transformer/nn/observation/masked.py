@@ -58,7 +58,7 @@ def condition(
     root: Float[Tensor, "*#batch size size"],
     covariance: Float[Tensor, "size size"],
 ) -> Float[Tensor, "*batch size"]:
-    """A joint draw moved to agree with what was observed (Matheron's rule): a draw of the conditional law.
+    """A joint draw moved to agree with what was observed (Matheron's rule): a draw of the conditional distribution.
 
     Args:
         drawn: draws from N(0, covariance).

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from smc_transformer.nn.observation.base import ObservationLaw, fill
+from smc_transformer.nn.observation.base import ObservationModel, fill
 from smc_transformer.nn.observation.masked import observed_sum
 from smc_transformer.nn.observation.support import WholeNumbers
 from smc_transformer.predictive import Components
@@ -20,7 +20,7 @@ class NegativeBinomialComponents(Components):
 
     Args:
         mean: mean mu of each count.
-        dispersion: alpha in the variance mu + alpha mu^2; towards 0 the law is Poisson.
+        dispersion: alpha in the variance mu + alpha mu^2; towards 0 the distribution is Poisson.
     """
 
     discrete = True
@@ -76,14 +76,16 @@ class NegativeBinomialComponents(Components):
         return fill(x, observed, self.sample(generator))
 
 
-class NegativeBinomialLaw(ObservationLaw):
+class NegativeBinomialObservation(ObservationModel):
     """Log-means and log-dispersions from the read-out, learned by gradient.
 
     The encoder sees log(1 + count). `predict_change` predicts the ratio to the last count: log(1 + last) is added to
     the log-mean.
     """
 
-    support = WholeNumbers(math.inf, "the targets of a negative binomial law are counts: whole numbers of at least 0")
+    support = WholeNumbers(
+        math.inf, "the targets of a negative binomial distribution are counts: whole numbers of at least 0"
+    )
 
     def __init__(self, n_targets: int):
         super().__init__(n_targets, n_parameters=2 * n_targets)

@@ -1,4 +1,4 @@
-"""Laws with a location and a scale for each target, both given by the read-out, and a correlation learned by EM.
+"""Observation models with a location and a scale for each target (by the read-out) and a correlation learned by EM.
 
 The covariance of X_t is D R D (times a constant): D = diag(scales) depends on the state, so calm and stormy stretches
 get intervals of their own; R is common to all steps, so sampled targets do not contradict each other.
@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.nn.observation.base import ObservationLaw, weighted_mean
+from smc_transformer.nn.observation.base import ObservationModel, weighted_mean
 
 CORRELATION_FLOOR = 1e-3
 """Smallest eigenvalue of a learned correlation: one target may be almost a function of the others."""
@@ -25,7 +25,7 @@ class ScaleStatistics(NamedTuple):
     highest: Float[Tensor, "target"]
 
 
-class ScaledLaw(ObservationLaw):
+class ScaledObservation(ObservationModel):
     """Raw parameters are locations and log-scales.
 
     In evaluation mode (`model.eval()`, where the trainer leaves a model) log-scales are kept within the range that

@@ -15,7 +15,7 @@ from smc_transformer.kernels.noise import standard_normal
 from smc_transformer.nn.observation.base import fill, weighted_second_moment
 from smc_transformer.nn.observation.elliptical import Elliptical, half_log_determinant
 from smc_transformer.nn.observation.masked import condition, masked_root, observed_sum, squared_norm
-from smc_transformer.nn.observation.scaled import ScaledLaw, ScaleStatistics
+from smc_transformer.nn.observation.scaled import ScaledObservation, ScaleStatistics
 from smc_transformer.predictive import Components
 
 LEAST_DEGREES = 2.1
@@ -23,7 +23,7 @@ LEAST_DEGREES = 2.1
 
 
 class StudentTComponents(Components):
-    """Multivariate t laws.
+    """Multivariate t distributions.
 
     Args:
         location: their centres.
@@ -119,7 +119,7 @@ class StudentTComponents(Components):
         return (draws / rate).clamp(min=torch.finfo(self.location.dtype).tiny).unsqueeze(-1)
 
 
-class StudentTLaw(ScaledLaw):
+class StudentTObservation(ScaledObservation):
     """Locations, scales and the degrees of freedom by gradient, the correlation by EM.
 
     Args:
@@ -152,11 +152,11 @@ class StudentTLaw(ScaledLaw):
 
     def statistics(
         self,
-        targets: Float[Tensor, "batch #line time n_targets"],
-        parameters: Float[Tensor, "batch line time n_parameters"],
-        weights: Float[Tensor, "batch line"],
+        targets: Float[Tensor, "batch #trajectory time n_targets"],
+        parameters: Float[Tensor, "batch trajectory time n_parameters"],
+        weights: Float[Tensor, "batch trajectory"],
     ) -> ScaleStatistics:
-        # E[g | X] weights each residual: the M-step of a t law is that of a Gaussian with these precisions.
+        # E[g | X] weights each residual: the M-step of a t distribution is that of a Gaussian with these precisions.
         components = self.components(parameters)
         norm, _ = components.squared_norm(targets)
         precision = (components.degrees + self.n_targets) / (components.degrees + norm)

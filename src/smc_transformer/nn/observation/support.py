@@ -1,4 +1,4 @@
-"""Values that a law of whole numbers can have."""
+"""Values that a distribution of whole numbers can have."""
 
 from typing import NamedTuple
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from smc_transformer.predictive import Mixture
-from smc_transformer.smc.genealogy import trace_lines
+from smc_transformer.smc.genealogy import trace_trajectories
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,12 +60,12 @@ def draw_genealogy(
 ) -> None:
     """The family tree of one filter run, as in the paper's appendix.
 
-    Blue: particles of the last step. Pink: their ancestors. White: lines that died out. Sizes show weights.
+    Blue: particles of the last step. Pink: their ancestors. White: trajectories that died out. Sizes show weights.
     """
     parents, weights = ancestors[sequence].cpu(), log_weights[sequence].exp().cpu()
     n_particles, n_steps = parents.shape
-    lines = trace_lines(parents.unsqueeze(0))[0]
-    alive = torch.zeros(n_particles, n_steps, dtype=torch.bool).scatter(0, lines, True)
+    trajectories = trace_trajectories(parents.unsqueeze(0))[0]
+    alive = torch.zeros(n_particles, n_steps, dtype=torch.bool).scatter(0, trajectories, True)
     for step in range(1, n_steps):
         for particle in range(n_particles):
             lives = bool(alive[particle, step])

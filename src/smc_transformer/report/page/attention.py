@@ -3,8 +3,8 @@
     a(s) = softmax_s( q(t) . k(s) / sqrt(r) ),    t - D < s <= t
 
 with the query of the last row t, whose attention predicts the next one. Keys are read along each particle's ancestral
-line, weights are averaged over heads. The filter does not keep queries, so they are drawn here (and so is the key of
-the last row, where the particles have not moved yet): nothing has been observed that would tell more about them.
+trajectory, weights are averaged over heads. The filter does not keep queries, so they are drawn here (and so is the key
+of the last row, where the particles have not moved yet): nothing has been observed that would tell more about them.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from smc_transformer.inference.population import Population
 from smc_transformer.inference.stream import StreamState
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
-from smc_transformer.smc.genealogy import gather_lines
+from smc_transformer.smc.genealogy import gather_trajectories
 
 
 class PastAttention(NamedTuple):
@@ -90,11 +90,11 @@ def _step_noise(attention: StochasticSelfAttention, batch: int, n_particles: int
 
 
 def _keys(population: Population, first: int) -> Float[Tensor, "batch particle slot d_model"]:
-    """The keys of each particle's line from a slot on, in the order of time (the cache may be a ring)."""
+    """The keys of each particle's trajectory from a slot on, in the order of time (the cache may be a ring)."""
     if population.past is not None:
         raise ValueError("the particles of a forecast share their past: ask those that it began from")
     slots = torch.arange(first, population.n_slots) % max(1, population.capacity)
-    return gather_lines(population.keys[:, :, slots], population.lines[:, :, slots])
+    return gather_trajectories(population.keys[:, :, slots], population.trajectories[:, :, slots])
 
 
 def _weights(

@@ -123,7 +123,7 @@ def _targets(
     forecast: "Forecast", settings: "Settings", shown: "Mapping[Name, Series]", n_shown: int
 ) -> Iterator[list[TargetPage]]:
     """What the forecast says about each target, series after series."""
-    mean, quantiles = forecast.law.mean, [forecast.law.quantile(level) for level in QUANTILES]
+    mean, quantiles = forecast.distribution.mean, [forecast.distribution.quantile(level) for level in QUANTILES]
     kinds = settings.kinds()
     for number, series in enumerate(forecast.names):
         past = shown.get(series)

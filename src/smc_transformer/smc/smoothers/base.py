@@ -1,4 +1,4 @@
-"""What a smoother is: weighted lines that stand for the law of all latents given all observations.
+"""What a smoother is: weighted trajectories that stand for the distribution of all latents given all observations.
 
 A smoother is one small file in this folder with a function under the decorator `smoother`; its name is what settings
 call it.
@@ -24,18 +24,18 @@ class History(NamedTuple):
     """Whether parents were drawn by the weights of the step before; None: at every step but the first."""
 
 
-class SmoothingLines(NamedTuple):
-    """Weighted lines through the particles: `lines[b, l, t]` is the particle that line l uses at step t."""
+class SmoothedTrajectories(NamedTuple):
+    """Weighted trajectories: `trajectories[b, l, t]` is the particle that trajectory l uses at step t."""
 
-    lines: Int[Tensor, "batch line time"]
-    log_weights: Float[Tensor, "batch line"]
+    trajectories: Int[Tensor, "batch trajectory time"]
+    log_weights: Float[Tensor, "batch trajectory"]
     ancestral: bool
-    """Whether each line is the ancestral line of a particle, so that the filter has been through it."""
+    """Whether each trajectory is the ancestral trajectory of a particle, so that the filter has been through it."""
 
 
 LookAhead = Callable[[int, Tensor, int], Tensor]
-"""look_ahead(step, lines, lag): for each line and each particle of a step, (batch, line, particle), the log density of
-the next `lag` observations if that particle's past came before what the line has chosen after the step."""
+"""look_ahead(step, trajectories, lag), (batch, trajectory, particle): for each pair the log density of
+the next `lag` observations if that particle's past came before what the trajectory has chosen after the step."""
 
 
 @runtime_checkable
@@ -45,17 +45,17 @@ class Smoother(Protocol):
     def __call__(
         self,
         history: History,
-        n_lines: int | None,
+        n_trajectories: int | None,
         lag: int,
         resample: Resampler,
         look_ahead: LookAhead | None,
         generator: Generator | None = None,
-    ) -> SmoothingLines:
-        """Lines through the particles of a filter.
+    ) -> SmoothedTrajectories:
+        """Trajectories through the particles of a filter.
 
         Args:
             history: what the filter left behind.
-            n_lines: number of lines; None: as many as particles.
+            n_trajectories: number of trajectories; None: as many as particles.
             lag: how many later observations tell about a step, for smoothers that cut off there.
             resample: the resampling scheme.
             look_ahead: densities of the future, for smoothers that choose again who came before.

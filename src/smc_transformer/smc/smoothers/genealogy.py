@@ -1,29 +1,29 @@
-"""The ancestral lines of the last step (the paper's smoother).
+"""The ancestral trajectories of the last step (the paper's smoother).
 
-Free, and exact for many particles; but lines have few ancestors: one or two particles stand for a step long ago.
+Free, and exact for many particles; but trajectories have few ancestors: one or two particles stand for a step long ago.
 """
 
 from torch import Generator
 
-from smc_transformer.smc.genealogy import trace_lines
+from smc_transformer.smc.genealogy import trace_trajectories
 from smc_transformer.smc.resampling import Resampler
-from smc_transformer.smc.smoothers.base import History, LookAhead, SmoothingLines, smoother
+from smc_transformer.smc.smoothers.base import History, LookAhead, SmoothedTrajectories, smoother
 from smc_transformer.smc.weights import uniform_log_weights
 
 
 @smoother
 def genealogy(
     history: History,
-    n_lines: int | None,
+    n_trajectories: int | None,
     lag: int,
     resample: Resampler,
     look_ahead: LookAhead | None,
     generator: Generator | None = None,
-) -> SmoothingLines:
-    """All lines with the weights of their ends, or `n_lines` of them, drawn by these weights."""
+) -> SmoothedTrajectories:
+    """All trajectories with the weights of their ends, or `n_trajectories` of them, drawn by these weights."""
     log_weights = history.log_weights[:, :, -1]
-    if n_lines is None:
-        return SmoothingLines(trace_lines(history.ancestors), log_weights, ancestral=True)
-    ends = resample(log_weights, n_lines, generator)
+    if n_trajectories is None:
+        return SmoothedTrajectories(trace_trajectories(history.ancestors), log_weights, ancestral=True)
+    ends = resample(log_weights, n_trajectories, generator)
     equal = uniform_log_weights(log_weights.gather(1, ends))
-    return SmoothingLines(trace_lines(history.ancestors, ends), equal, ancestral=True)
+    return SmoothedTrajectories(trace_trajectories(history.ancestors, ends), equal, ancestral=True)

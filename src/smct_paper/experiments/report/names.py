@@ -95,7 +95,7 @@ def synthetic_methods(found: Iterable[MethodKey]) -> list[MethodKey]:
 
 
 def _with_others(known: list[MethodKey], found: set[MethodKey]) -> list[MethodKey]:
-    """Ablations and the true law have places of their own."""
+    """Ablations and the true distribution have places of their own."""
     others = sorted(found - set(known))
     return known + [key for key in others if not is_ablation(key) and key.model != "bayes_optimal"]
 

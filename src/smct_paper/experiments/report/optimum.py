@@ -1,4 +1,4 @@
-"""The best possible scores on the synthetic series: what the true law has in expectation over PROTOCOL's windows."""
+"""The best possible scores on the synthetic series: those of the true distribution, in expectation over the windows."""
 
 from functools import cache
 from typing import NamedTuple
@@ -12,7 +12,7 @@ REACH, N_NODES = 9.0, 901
 
 
 class Optimum(NamedTuple):
-    """Expected scores of the true law, averaged over the steps."""
+    """Expected scores of the true distribution, averaged over the steps."""
 
     mse: float
     dist_mse: float
@@ -21,7 +21,7 @@ class Optimum(NamedTuple):
 
 @cache
 def optimum(dataset: str) -> Optimum:
-    """Moments in closed form; the NLL by integration on a grid, along which the law of X_t is carried forward."""
+    """Moments in closed form; the NLL by integration on a grid, along which p(X_t) is carried forward."""
     source = SYNTHETIC[dataset]
     coefficients, probabilities = np.array(source.coefficients), np.array(source.probabilities)
     mean, mean_square = probabilities @ coefficients, probabilities @ coefficients**2
@@ -42,9 +42,9 @@ def _nll(source: MixtureAutoregression) -> float:
         density = np.exp(-(distances**2) / (2 * source.variance)) / np.sqrt(2 * np.pi * source.variance)
         transition += probability * density
     entropy = -width * (transition * np.log(np.maximum(transition, 1e-300))).sum(axis=1)
-    law = np.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi)
+    distribution = np.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi)
     total = 0.0
     for _ in range(N_STEPS):
-        total += width * float(law @ entropy)
-        law = width * law @ transition
+        total += width * float(distribution @ entropy)
+        distribution = width * distribution @ transition
     return total / N_STEPS

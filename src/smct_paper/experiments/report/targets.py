@@ -54,12 +54,12 @@ def _nll_condition(results: Results, dataset: str, method: MethodKey) -> Conditi
     excess = nll_excess(results, dataset, method, optimal)
     # Not paired, the excess has a standard error as large as the bound: neither verdict would mean anything.
     if excess is not None and optimal is None:
-        return Condition(f"{excess.mean:+.4f}, but the true law was not scored", None)
+        return Condition(f"{excess.mean:+.4f}, but the true distribution was not scored", None)
     return compare(excess, lambda mean: mean <= bound, lambda mean: f"{mean:+.4f} [≤ {bound:g}]", FOLDS)
 
 
 def _truth(results: Results, dataset: str) -> float:
-    """The dist-mse of the true law: on the same folds if it was scored, else its expectation."""
+    """The dist-mse of the true distribution: on the same folds if it was scored, else its expectation."""
     optimal = optimal_method(results, dataset)
     scored = results.average("dist_mse", dataset=dataset, task="unistep", method=optimal) if optimal else None
     return optimum(dataset).dist_mse if scored is None else scored.mean

@@ -76,13 +76,13 @@ def predictive_bands(
     }
     for key, method in methods.items():
         with torch.no_grad():
-            law = method.one_step(x, 0)
-        band = law.interval(0.95)
+            distribution = method.one_step(x, 0)
+        band = distribution.interval(0.95)
         content["methods"].append(
             {
                 "model": key.model,
                 "config": key.config,
-                "mean": rounded(law.mean[0, :, 0]),
+                "mean": rounded(distribution.mean[0, :, 0]),
                 "lower": None if band is None else rounded(band[0][0, :, 0]),
                 "upper": None if band is None else rounded(band[1][0, :, 0]),
             }

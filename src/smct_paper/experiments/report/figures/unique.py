@@ -55,7 +55,7 @@ def unique_counts(
     lag: int,
     n_particles: int,
 ) -> Int[Tensor, "batch time"]:
-    """Different particles at each step on the lines of a smoother."""
+    """Different particles at each step on the trajectories of a smoother."""
     from smc_transformer.config import SMCTransformerConfig
     from smc_transformer.learning.step import smooth
     from smc_transformer.model import SMCTransformer
@@ -66,9 +66,9 @@ def unique_counts(
     other = SMCTransformer(config).to(model.dtype).eval()
     other.load_state_dict(model.state_dict())
     generator, counts = as_generator(0), []
-    for part in x.split(8):  # backward simulation needs (lines x particles x steps) numbers for each sequence
+    for part in x.split(8):  # backward simulation needs (trajectories x particles x steps) numbers for each sequence
         result = other.filter(part, n_particles, generator=generator)
-        counts.append(unique_ancestors(smooth(other, part, result, None, generator).lines))
+        counts.append(unique_ancestors(smooth(other, part, result, None, generator).trajectories))
     return torch.cat(counts)
 
 

@@ -17,12 +17,12 @@ NLL_DIGITS = 4
 
 
 def optimal_method(results: Results, dataset: str) -> MethodKey | None:
-    """The true law, if the runner scored it on the same windows as the methods."""
+    """The true distribution, if the runner scored it on the same windows as the methods."""
     return next((key for key in results.methods(dataset=dataset) if key.model == "bayes_optimal"), None)
 
 
 def synthetic_table(results: Results, dataset: str) -> Table:
-    """Every method on one synthetic series; the excess of NLL is paired by fold where the true law was scored too."""
+    """Every method on one synthetic series; the excess of NLL is paired by fold where the truth was scored too."""
     found = results.methods(dataset=dataset)
     optimal = optimal_method(results, dataset)
     rows, missing = [_exact_row(dataset)], []
@@ -33,9 +33,9 @@ def synthetic_table(results: Results, dataset: str) -> Table:
             missing.append((method, dataset))
         rows.append(_row(results, dataset, method, optimal, method_title(method)))
     excess = (
-        "NLL above the optimum: the mean over folds of the difference to the true law on the same test sequences."
+        "NLL above the optimum: the mean over folds of the difference to the true one on the same test sequences."
         if optimal is not None
-        else "NLL above the optimum: difference to the exact expectation; the true law was not scored on these folds."
+        else "NLL above the optimum: difference to the exact expectation; the truth was not scored on these folds."
     )
     return Table(
         title=f"Table 1, {dataset_title(dataset)}: one-step forecasts",
@@ -86,7 +86,7 @@ def _row(
 
 
 def nll_excess(results: Results, dataset: str, method: MethodKey, optimal: MethodKey | None) -> Average | None:
-    """NLL above that of the true law: paired by fold, or to its expectation where it was not scored."""
+    """NLL above that of the true distribution: paired by fold, or to its expectation where it was not scored."""
     if optimal is not None:
         return results.difference("nll", method, optimal, dataset=dataset, task="unistep")
     values = results.values("nll", dataset=dataset, task="unistep", method=method).values()

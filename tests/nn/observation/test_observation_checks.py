@@ -1,4 +1,4 @@
-"""What laws refuse, what they remember of training, and how they start."""
+"""What distributions refuse, what they remember of training, and how they start."""
 
 import math
 
@@ -7,7 +7,12 @@ import torch
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import em_step, training_step
-from smc_transformer.nn.observation import GaussianLaw, HeteroscedasticLaw, NegativeBinomialLaw, StudentTLaw
+from smc_transformer.nn.observation import (
+    GaussianObservation,
+    HeteroscedasticObservation,
+    NegativeBinomialObservation,
+    StudentTObservation,
+)
 from smc_transformer.support.randomness import as_generator
 
 COUNTS = torch.tensor([[[2.0], [0.0], [5.0], [1.0]], [[0.0], [3.0], [7.0], [2.0]]])
@@ -34,7 +39,8 @@ def holding(x, value):
     return x
 
 
-# --- targets that a law cannot have -------------------------------------------------------------------------
+# --- targets that an observation model cannot have
+# -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [-1.0, 2.5])
@@ -68,7 +74,7 @@ def test_inputs_that_are_not_targets_may_be_anything():
 
 
 @pytest.mark.parametrize("observation", X)
-def test_missing_targets_are_allowed_and_completed_by_values_of_the_law(observation):
+def test_missing_targets_are_allowed_and_completed_by_values_of_the_distribution(observation):
     model, x = make_model(observation), holding(X[observation], math.nan)
     result = model.filter(x, generator=0)
     assert result.log_increments.isfinite().all()
@@ -107,28 +113,29 @@ def test_targets_missing_in_part_weight_by_the_others(observation):
     assert part.log_increments[1, 1] != whole.log_increments[1, 1]
 
 
-# --- laws of one's own --------------------------------------------------------------------------------------
+# --- observation models of one's own
+# --------------------------------------------------------------------------------------
 
 
-def test_a_law_with_another_number_of_targets_is_refused():
+def test_a_distribution_with_another_number_of_targets_is_refused():
     config = SMCTransformerConfig(n_inputs=3, n_targets=2)
-    with pytest.raises(ValueError, match=r"^the observation law must have n_targets=2, got 3$"):
-        SMCTransformer(config, observation=GaussianLaw(3))
+    with pytest.raises(ValueError, match=r"^the observation model must have n_targets=2, got 3$"):
+        SMCTransformer(config, observation=GaussianObservation(3))
 
 
-def test_a_law_of_ones_own_replaces_the_one_of_the_settings():
-    law = NegativeBinomialLaw(1)
-    model = SMCTransformer(SMCTransformerConfig(d_model=8), generator=0, observation=law)
-    assert model.observation is law
+def test_a_distribution_of_ones_own_replaces_the_one_of_the_settings():
+    distribution = NegativeBinomialObservation(1)
+    model = SMCTransformer(SMCTransformerConfig(d_model=8), generator=0, observation=distribution)
+    assert model.observation is distribution
     assert model.readout.projection.out_features == 2
 
 
-# --- how laws start -----------------------------------------------------------------------------------------
+# --- how distributions start -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("law", [HeteroscedasticLaw, StudentTLaw])
-def test_scales_start_at_the_variance_that_was_asked_for(law):
-    start = law(2, variance=0.09)
+@pytest.mark.parametrize("distribution", [HeteroscedasticObservation, StudentTObservation])
+def test_scales_start_at_the_variance_that_was_asked_for(distribution):
+    start = distribution(2, variance=0.09)
     location, scale = start.location_and_scale(start.initial_parameters())
     torch.testing.assert_close(location, torch.zeros(2))
     torch.testing.assert_close(scale, torch.full((2,), 0.3))
@@ -136,7 +143,7 @@ def test_scales_start_at_the_variance_that_was_asked_for(law):
 
 @pytest.mark.parametrize("degrees", [2.5, 4.0, 30.0])
 def test_degrees_of_freedom_start_where_they_were_asked_to(degrees):
-    assert StudentTLaw(1, degrees=degrees).degrees.item() == pytest.approx(degrees, rel=1e-5)
+    assert StudentTObservation(1, degrees=degrees).degrees.item() == pytest.approx(degrees, rel=1e-5)
 
 
 def test_degrees_of_freedom_are_learned_by_gradient():
@@ -149,22 +156,25 @@ def test_degrees_of_freedom_are_learned_by_gradient():
 # --- changes ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("law", [GaussianLaw, HeteroscedasticLaw, StudentTLaw])
-def test_predicting_the_change_moves_locations_and_leaves_scales(law):
-    law = law(2)
-    parameters = torch.randn(3, law.n_parameters, generator=as_generator(0))
+@pytest.mark.parametrize("distribution", [GaussianObservation, HeteroscedasticObservation, StudentTObservation])
+def test_predicting_the_change_moves_locations_and_leaves_scales(distribution):
+    distribution = distribution(2)
+    parameters = torch.randn(3, distribution.n_parameters, generator=as_generator(0))
     last = torch.tensor([[1.0, -2.0]])
     with torch.no_grad():
-        before, after = law.components(parameters), law.components(law.shift(parameters, last))
+        before, after = (
+            distribution.components(parameters),
+            distribution.components(distribution.shift(parameters, last)),
+        )
     torch.testing.assert_close(after.mean, before.mean + last)
     torch.testing.assert_close(after.variance, before.variance)
 
 
 def test_predicting_the_change_of_counts_multiplies_the_mean():
-    law = NegativeBinomialLaw(2)
+    distribution = NegativeBinomialObservation(2)
     parameters = torch.randn(3, 4, generator=as_generator(0))
     last = torch.tensor([[0.0, 9.0]])
-    before, after = law.components(parameters), law.components(law.shift(parameters, last))
+    before, after = distribution.components(parameters), distribution.components(distribution.shift(parameters, last))
     torch.testing.assert_close(after.mean, before.mean * torch.tensor([1.0, 10.0]))
     torch.testing.assert_close(after.dispersion, before.dispersion)
 
@@ -174,22 +184,22 @@ def test_predicting_the_change_of_counts_multiplies_the_mean():
 SCALED = ("heteroscedastic", "student_t")
 
 
-def law_with_range(name):
-    law = {"heteroscedastic": HeteroscedasticLaw, "student_t": StudentTLaw}[name](2)
-    law.lowest.copy_(torch.tensor([-1.0, -2.0]))
-    law.highest.copy_(torch.tensor([0.5, 1.0]))
-    return law
+def distribution_with_range(name):
+    distribution = {"heteroscedastic": HeteroscedasticObservation, "student_t": StudentTObservation}[name](2)
+    distribution.lowest.copy_(torch.tensor([-1.0, -2.0]))
+    distribution.highest.copy_(torch.tensor([0.5, 1.0]))
+    return distribution
 
 
-def scales(law, log_scales):
+def scales(distribution, log_scales):
     """Scales of both targets for raw log-scales."""
     rows = torch.tensor(log_scales).unsqueeze(-1).expand(-1, 2)
-    return law.location_and_scale(torch.cat((torch.full_like(rows, 7.0), rows), dim=-1))
+    return distribution.location_and_scale(torch.cat((torch.full_like(rows, 7.0), rows), dim=-1))
 
 
 @pytest.mark.parametrize("name", SCALED)
 def test_evaluation_keeps_scales_within_what_training_saw(name):
-    location, scale = scales(law_with_range(name).eval(), [-9.0, -1.5, 0.0, 0.8, 9.0])
+    location, scale = scales(distribution_with_range(name).eval(), [-9.0, -1.5, 0.0, 0.8, 9.0])
     expected = torch.tensor([[-1.0, -2.0], [-1.0, -1.5], [0.0, 0.0], [0.5, 0.8], [0.5, 1.0]]).exp()
     torch.testing.assert_close(scale, expected)
     assert (location == 7.0).all()
@@ -197,7 +207,7 @@ def test_evaluation_keeps_scales_within_what_training_saw(name):
 
 @pytest.mark.parametrize("name", SCALED)
 def test_training_does_not_bound_scales(name):
-    _, scale = scales(law_with_range(name).train(), [-9.0, 9.0])
+    _, scale = scales(distribution_with_range(name).train(), [-9.0, 9.0])
     torch.testing.assert_close(scale, torch.tensor([[-9.0, -9.0], [9.0, 9.0]]).exp())
 
 
@@ -211,20 +221,20 @@ def test_without_training_nothing_is_bounded(name):
 @pytest.mark.parametrize("name", SCALED)
 def test_em_remembers_the_range_of_the_scales_at_once_and_then_moves_it(name):
     model = make_model(name)
-    law = model.observation
+    distribution = model.observation
     step = training_step(model, X[name], generator=0)
     seen = step.statistics.observation
     assert (seen.lowest < seen.highest).all()
     em_step(model, step.statistics, 0.25)
-    torch.testing.assert_close(law.lowest, seen.lowest)
-    torch.testing.assert_close(law.highest, seen.highest)
+    torch.testing.assert_close(distribution.lowest, seen.lowest)
+    torch.testing.assert_close(distribution.highest, seen.highest)
     wider = seen._replace(lowest=seen.lowest - 1, highest=seen.highest + 2)
-    law.em_step_(wider, 0.25)  # a new extreme counts at once ...
-    torch.testing.assert_close(law.lowest, seen.lowest - 1)
-    torch.testing.assert_close(law.highest, seen.highest + 2)
-    law.em_step_(seen, 0.25)  # ... and fades slowly
-    torch.testing.assert_close(law.lowest, seen.lowest - 0.75)
-    torch.testing.assert_close(law.highest, seen.highest + 1.5)
+    distribution.em_step_(wider, 0.25)  # a new extreme counts at once ...
+    torch.testing.assert_close(distribution.lowest, seen.lowest - 1)
+    torch.testing.assert_close(distribution.highest, seen.highest + 2)
+    distribution.em_step_(seen, 0.25)  # ... and fades slowly
+    torch.testing.assert_close(distribution.lowest, seen.lowest - 0.75)
+    torch.testing.assert_close(distribution.highest, seen.highest + 1.5)
 
 
 @pytest.mark.parametrize("name", SCALED)
@@ -244,30 +254,33 @@ def test_what_em_learned_is_saved_with_the_model(name):
 @pytest.mark.parametrize("name", SCALED)
 def test_em_moves_the_correlation_towards_that_of_the_residuals(name):
     # Residuals that all lie on one line: correlation 1, but for the floor on its smallest eigenvalue.
-    law = {"heteroscedastic": HeteroscedasticLaw, "student_t": StudentTLaw}[name](2)
-    line = torch.randn(5, 1, 4, 1, generator=as_generator(0))
-    targets, weights = torch.cat((line, 3 * line), dim=-1), torch.ones(5, 1)
+    distribution = {"heteroscedastic": HeteroscedasticObservation, "student_t": StudentTObservation}[name](2)
+    trajectory = torch.randn(5, 1, 4, 1, generator=as_generator(0))
+    targets, weights = torch.cat((trajectory, 3 * trajectory), dim=-1), torch.ones(5, 1)
     with torch.no_grad():
-        statistics = law.statistics(targets, torch.zeros(5, 1, 4, 4), weights)
-    law.em_step_(statistics, 1.0)
-    correlation = law.correlation
+        statistics = distribution.statistics(targets, torch.zeros(5, 1, 4, 4), weights)
+    distribution.em_step_(statistics, 1.0)
+    correlation = distribution.correlation
     torch.testing.assert_close(correlation.diagonal(), torch.ones(2))
     assert 0.99 < correlation[0, 1].item() < 1.0
     assert torch.linalg.eigvalsh(correlation.double())[0].item() == pytest.approx(1e-3, rel=0.05)
 
 
-def test_an_outlier_moves_the_correlation_of_a_t_law_less():
+def test_an_outlier_moves_the_correlation_of_a_t_distribution_less():
     targets = torch.randn(200, 1, 1, 2, generator=as_generator(0))
     targets[0, 0, 0] = torch.tensor([40.0, 40.0])
     found = {}
-    for law in (HeteroscedasticLaw(2, variance=1.0), StudentTLaw(2, variance=1.0, degrees=4.0)):
+    for distribution in (
+        HeteroscedasticObservation(2, variance=1.0),
+        StudentTObservation(2, variance=1.0, degrees=4.0),
+    ):
         with torch.no_grad():
-            statistics = law.statistics(targets, torch.zeros(200, 1, 1, 4), torch.ones(200, 1))
-        law.em_step_(statistics, 1.0)
-        found[type(law)] = law.correlation[0, 1].item()
+            statistics = distribution.statistics(targets, torch.zeros(200, 1, 1, 4), torch.ones(200, 1))
+        distribution.em_step_(statistics, 1.0)
+        found[type(distribution)] = distribution.correlation[0, 1].item()
     # The squares of the outlier are 1600 of 1800 in all; with precision (nu + 2) / (nu + |r|^2) they count as 6 / 2.
-    assert found[HeteroscedasticLaw] > 0.8
-    assert abs(found[StudentTLaw]) < 4.5 / math.sqrt(200)
+    assert found[HeteroscedasticObservation] > 0.8
+    assert abs(found[StudentTObservation]) < 4.5 / math.sqrt(200)
 
 
 @pytest.mark.parametrize("name", SCALED)
@@ -296,7 +309,7 @@ def test_samples_of_a_filter_need_no_gradient(observation):
 
 
 @pytest.mark.parametrize("observation", X)
-def test_the_law_of_a_particle_can_be_asked_outside_of_no_grad(observation):
+def test_the_distribution_of_a_particle_can_be_asked_outside_of_no_grad(observation):
     model = make_model(observation)
     parameters = torch.zeros(3, model.observation.n_parameters)
     components = model.observation.components(parameters)
@@ -304,32 +317,32 @@ def test_the_law_of_a_particle_can_be_asked_outside_of_no_grad(observation):
 
 
 def test_one_batch_with_an_outlier_does_not_overwrite_the_correlation():
-    from smc_transformer.nn.observation.heteroscedastic import HeteroscedasticLaw
+    from smc_transformer.nn.observation.heteroscedastic import HeteroscedasticObservation
     from smc_transformer.nn.observation.scaled import ScaleStatistics
 
-    law = HeteroscedasticLaw(2)
-    law.em_step_(ScaleStatistics(torch.full((2, 2), 1e6), torch.zeros(2), torch.zeros(2)), 0.02)
-    assert 0.015 < law.correlation[0, 1] < 0.025
+    distribution = HeteroscedasticObservation(2)
+    distribution.em_step_(ScaleStatistics(torch.full((2, 2), 1e6), torch.zeros(2), torch.zeros(2)), 0.02)
+    assert 0.015 < distribution.correlation[0, 1] < 0.025
 
 
 @pytest.mark.parametrize("degrees", [2.2, 8.0, 100.0, 1000.0])
 def test_degrees_of_freedom_start_where_told(degrees):
-    from smc_transformer.nn.observation import StudentTLaw
+    from smc_transformer.nn.observation import StudentTObservation
 
-    assert StudentTLaw(1, degrees=degrees).degrees.item() == pytest.approx(degrees, rel=1e-5)
+    assert StudentTObservation(1, degrees=degrees).degrees.item() == pytest.approx(degrees, rel=1e-5)
 
 
 @pytest.mark.parametrize("degrees", [2.0, float("inf"), float("nan")])
 def test_impossible_degrees_of_freedom_are_rejected(degrees):
-    from smc_transformer.nn.observation import StudentTLaw
+    from smc_transformer.nn.observation import StudentTObservation
 
     with pytest.raises(ValueError, match=r"degrees must be above 2\.1 and finite"):
-        StudentTLaw(1, degrees=degrees)
+        StudentTObservation(1, degrees=degrees)
 
 
-def test_a_law_that_cannot_shift_refuses_predict_change():
+def test_a_distribution_that_cannot_shift_refuses_predict_change():
     from smc_transformer import SMCTransformer, SMCTransformerConfig
-    from smc_transformer.nn.observation import CategoricalLaw
+    from smc_transformer.nn.observation import CategoricalObservation
 
-    with pytest.raises(ValueError, match="predict_change has no meaning for CategoricalLaw"):
-        SMCTransformer(SMCTransformerConfig(predict_change=True), observation=CategoricalLaw(3))
+    with pytest.raises(ValueError, match="predict_change has no meaning for CategoricalObservation"):
+        SMCTransformer(SMCTransformerConfig(predict_change=True), observation=CategoricalObservation(3))

@@ -1,4 +1,4 @@
-"""Latents along ancestral lines, with gradients: mean + factor * noise[line]."""
+"""Latents along ancestral trajectories, with gradients: mean + factor * noise[trajectory]."""
 
 import ctypes
 from typing import Any
@@ -11,43 +11,43 @@ from smc_transformer.kernels.layer import strides_of
 from smc_transformer.kernels.library import COUNT, POINTER, library, threads
 
 
-def perturb_lines(mean: Tensor | None, factor: Tensor, noise: Tensor, lines: Tensor) -> Tensor | None:
-    """The latents of lines, or None where torch has to do it.
+def perturb_trajectories(mean: Tensor | None, factor: Tensor, noise: Tensor, trajectories: Tensor) -> Tensor | None:
+    """The latents of trajectories, or None where torch has to do it.
 
     Args:
-        mean: (batch, 1 or line, time, d), or None for a mean of zero.
+        mean: (batch, 1 or trajectory, time, d), or None for a mean of zero.
         factor: (d), the scale of each coordinate.
         noise: (batch, particle, time, d).
-        lines: (batch, line, time), the particle whose noise a line has at each step.
+        trajectories: (batch, trajectory, time), the particle whose noise a trajectory has at each step.
     """
-    if library(noise) is None or not lines.is_contiguous():
+    if library(noise) is None or not trajectories.is_contiguous():
         return None
-    return _PerturbLines.apply(mean, factor, noise, lines)
+    return _PerturbTrajectories.apply(mean, factor, noise, trajectories)
 
 
-class _PerturbLines(torch.autograd.Function):
+class _PerturbTrajectories(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, mean: Tensor | None, factor: Tensor, noise: Tensor, lines: Tensor) -> Tensor:
+    def forward(ctx: Any, mean: Tensor | None, factor: Tensor, noise: Tensor, trajectories: Tensor) -> Tensor:
         kernels = library(noise)
         assert kernels is not None
         mean = None if mean is None else mean.contiguous()
         factor = factor.contiguous()
         (noise,), strides = strides_of([noise], factor)
         batch, _, n_steps, d_model = noise.shape
-        n_lines = lines.shape[1]
-        out = noise.new_empty(batch, n_lines, n_steps, d_model)
-        kernels.perturb_lines(
+        n_trajectories = trajectories.shape[1]
+        out = noise.new_empty(batch, n_trajectories, n_steps, d_model)
+        kernels.perturb_trajectories(
             POINTER(None if mean is None else mean.data_ptr()),
             COUNT(0 if mean is None else mean.shape[1]),
             POINTER(factor.data_ptr()),
             POINTER(noise.data_ptr()),
             ctypes.byref(strides),
-            POINTER(lines.data_ptr()),
+            POINTER(trajectories.data_ptr()),
             POINTER(out.data_ptr()),
-            *map(COUNT, (batch, n_lines, n_steps, d_model)),
+            *map(COUNT, (batch, n_trajectories, n_steps, d_model)),
             threads(out.numel()),
         )
-        ctx.save_for_backward(noise, lines)
+        ctx.save_for_backward(noise, trajectories)
         ctx.kernels = kernels
         ctx.owners = None if mean is None else mean.shape[1]
         return out
@@ -55,22 +55,22 @@ class _PerturbLines(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        noise, lines = ctx.saved_tensors
+        noise, trajectories = ctx.saved_tensors
         kernels, gradient = ctx.kernels, gradient.contiguous()
         (noise,), strides = strides_of([noise], gradient)
         batch, _, n_steps, d_model = noise.shape
-        n_lines = lines.shape[1]
+        n_trajectories = trajectories.shape[1]
         shared = ctx.owners == 1 and ctx.needs_input_grad[0]
         mean_gradient = gradient.new_empty(batch, 1, n_steps, d_model) if shared else None
         factor_gradient = gradient.new_empty(batch, d_model)
-        kernels.perturb_lines_backward(
+        kernels.perturb_trajectories_backward(
             POINTER(gradient.data_ptr()),
             POINTER(noise.data_ptr()),
             ctypes.byref(strides),
-            POINTER(lines.data_ptr()),
+            POINTER(trajectories.data_ptr()),
             POINTER(None if mean_gradient is None else mean_gradient.data_ptr()),
             POINTER(factor_gradient.data_ptr()),
-            *map(COUNT, (batch, n_lines, n_steps, d_model)),
+            *map(COUNT, (batch, n_trajectories, n_steps, d_model)),
             threads(gradient.numel()),
         )
         if not shared and ctx.owners is not None and ctx.needs_input_grad[0]:

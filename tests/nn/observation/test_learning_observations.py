@@ -1,8 +1,8 @@
-"""Every law learned from data that were drawn from it: its parameters are recovered, and its PIT is uniform.
+"""Every distribution learned from data that were drawn from it: its parameters are recovered, and its PIT is uniform.
 
 Test sets are fresh and large, so that sampling alone would give a far smaller distance between the transforms and the
-uniform law than `KS_BOUND` (`critical_distance` checks it); the rest is left to the error of a model that was trained
-for some seconds.
+uniform distribution than `KS_BOUND` (`critical_distance` checks it); the rest is left to the error of a model that was
+trained for some seconds.
 """
 
 import math
@@ -15,7 +15,7 @@ from scipy import stats
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import Trainer, negative_log_likelihood, warmup_cosine
-from smc_transformer.nn.observation import ObservationLaw
+from smc_transformer.nn.observation import ObservationModel
 from smc_transformer.predictive import Components
 
 pytestmark = pytest.mark.slow
@@ -67,9 +67,9 @@ def critical_distance(n):
     return float(stats.kstwobign.isf(1e-3)) / math.sqrt(n)
 
 
-def assert_calibrated(law, test):
+def assert_calibrated(distribution, test):
     """For each target the transforms are uniform, after low and after high last values alike (if there are both)."""
-    transforms, last = law.pit(test[:, 1:], generator=2).double(), test[:, :-1]
+    transforms, last = distribution.pit(test[:, 1:], generator=2).double(), test[:, :-1]
     for target in range(last.shape[-1]):
         low = last[..., target] <= last[..., target].median()
         for part in (low, ~low) if 0.35 < low.double().mean() < 0.65 else (low | ~low,):
@@ -101,17 +101,17 @@ def heteroscedastic():
 
 
 @pytest.mark.xdist_group("heteroscedastic")
-def test_heteroscedastic_law_recovers_the_correlation_of_the_noise(heteroscedastic):
+def test_heteroscedastic_distribution_recovers_the_correlation_of_the_noise(heteroscedastic):
     model, _ = heteroscedastic
     # 18,000 steps tell r to (1 - r^2) / sqrt(n) = 0.004: four of these, and as much again for wrong means and scales.
     assert float(model.observation.correlation[0, 1]) == pytest.approx(CORRELATION, abs=0.03)
 
 
 @pytest.mark.xdist_group("heteroscedastic")
-def test_heteroscedastic_law_follows_the_scales(heteroscedastic):
+def test_heteroscedastic_distribution_follows_the_scales(heteroscedastic):
     model, test = heteroscedastic
-    law = predictive(model, test)
-    found, true = law.variance.sqrt(), true_scale(test[:, :-1])
+    distribution = predictive(model, test)
+    found, true = distribution.variance.sqrt(), true_scale(test[:, :-1])
     for target in range(2):
         assert np.corrcoef(found[..., target].flatten(), true[..., target].flatten())[0, 1] > 0.9
         # A typical error of a tenth would cost 0.01 nats (its square), small beside what constant scales cost.
@@ -119,7 +119,7 @@ def test_heteroscedastic_law_follows_the_scales(heteroscedastic):
 
 
 @pytest.mark.xdist_group("heteroscedastic")
-def test_heteroscedastic_law_is_calibrated(heteroscedastic):
+def test_heteroscedastic_distribution_is_calibrated(heteroscedastic):
     model, test = heteroscedastic
     assert_calibrated(predictive(model, test), test)
 
@@ -144,13 +144,13 @@ def student_t():
 
 
 @pytest.mark.xdist_group("student_t")
-def test_student_t_law_recovers_the_degrees_of_freedom(student_t):
+def test_student_t_distribution_recovers_the_degrees_of_freedom(student_t):
     # 18,000 steps tell nu = 4 to 0.15 or so; what the latents add to the noise makes tails look lighter.
     assert 3.0 < student_t[0]["student_t"].observation.degrees.item() < 6.5
 
 
 @pytest.mark.xdist_group("student_t")
-def test_student_t_law_predicts_heavy_tails_better_than_a_gaussian_one(student_t):
+def test_student_t_distribution_predicts_heavy_tails_better_than_a_gaussian_one(student_t):
     models, test = student_t
     found = {
         name: negative_log_likelihood(model, test, n_particles=TEST_PARTICLES, generator=1)
@@ -158,13 +158,14 @@ def test_student_t_law_predicts_heavy_tails_better_than_a_gaussian_one(student_t
     }
     true = -stats.t.logpdf(test[:, 1:] - 0.7 * test[:, :-1], 4, scale=0.5).mean()
     # On the same test set, so that little noise is left in the differences. The best Gaussian is 0.084 worse than the
-    # true law: log(2 pi e variance) / 2 = 1.072 with variance 0.5^2 * 2, less the entropy 0.989 of t_4 times 0.5.
+    # true distribution: log(2 pi e variance) / 2 = 1.072 with variance 0.5^2 * 2, less the entropy 0.989 of t_4 times
+    # 0.5.
     assert found["student_t"] == pytest.approx(true, abs=0.01)
     assert found["student_t"] < found["gaussian"] - 0.06
 
 
 @pytest.mark.xdist_group("student_t")
-def test_student_t_law_is_calibrated(student_t):
+def test_student_t_distribution_is_calibrated(student_t):
     models, test = student_t
     assert_calibrated(predictive(models["student_t"], test), test)
 
@@ -191,19 +192,19 @@ def negative_binomial():
 
 
 @pytest.mark.xdist_group("negative_binomial")
-def test_negative_binomial_law_recovers_mean_and_dispersion(negative_binomial):
+def test_negative_binomial_distribution_recovers_mean_and_dispersion(negative_binomial):
     model, test = negative_binomial
-    law, mean = predictive(model, test), true_rate(test[:, :-1])
+    distribution, mean = predictive(model, test), true_rate(test[:, :-1])
     # A mean from 500 counts, as there are of a frequent last count, is good to sqrt((1/5 + 0.3) / 500) = 0.03; the net
     # shares counts between neighbours. The dispersion from 18,000 is good to 0.01; particles differ, which adds to it.
     # Here it is the dispersion that mean and variance of the mixture stand for.
-    dispersion = (law.variance - law.mean) / law.mean.square()
-    assert float((law.mean / mean - 1).abs().mean()) < 0.04
+    dispersion = (distribution.variance - distribution.mean) / distribution.mean.square()
+    assert float((distribution.mean / mean - 1).abs().mean()) < 0.04
     assert float(dispersion.median()) == pytest.approx(DISPERSION, abs=0.04)
 
 
 @pytest.mark.xdist_group("negative_binomial")
-def test_negative_binomial_law_is_calibrated(negative_binomial):
+def test_negative_binomial_distribution_is_calibrated(negative_binomial):
     model, test = negative_binomial
     assert_calibrated(predictive(model, test), test)
 
@@ -226,7 +227,7 @@ def categorical():
 
 
 @pytest.mark.xdist_group("categorical")
-def test_categorical_law_recovers_the_transitions_of_a_chain(categorical):
+def test_categorical_distribution_recovers_the_transitions_of_a_chain(categorical):
     model, test = categorical
     # A row is seen at least 4,000 times, which tells a probability to 0.008: four of these, and some for the net.
     found, true = predictive(model, test).probabilities, torch.tensor(TRANSITIONS)[test[:, :-1, 0].long()]
@@ -234,12 +235,13 @@ def test_categorical_law_recovers_the_transitions_of_a_chain(categorical):
 
 
 @pytest.mark.xdist_group("categorical")
-def test_categorical_law_is_calibrated(categorical):
+def test_categorical_distribution_is_calibrated(categorical):
     model, test = categorical
     assert_calibrated(predictive(model, test), test)
 
 
-# --- a law of one's own -------------------------------------------------------------------------------------
+# --- an observation model of one's own
+# -------------------------------------------------------------------------------------
 
 
 class LaplaceComponents(Components):
@@ -270,7 +272,7 @@ class LaplaceComponents(Components):
         return torch.where(observed, x, self.sample(generator))
 
 
-class LaplaceLaw(ObservationLaw):
+class LaplaceLaw(ObservationModel):
     def __init__(self, n_targets):
         super().__init__(n_targets, n_parameters=2 * n_targets)
 
@@ -294,7 +296,7 @@ def laplace():
 
 
 @pytest.mark.xdist_group("laplace")
-def test_a_law_of_ones_own_is_learned_from_sequences_with_gaps(laplace):
+def test_a_distribution_of_ones_own_is_learned_from_sequences_with_gaps(laplace):
     model, test = laplace
     found = negative_log_likelihood(model, test, n_particles=TEST_PARTICLES, generator=1)
     true = -stats.laplace.logpdf(test[:, 1:] - 0.7 * test[:, :-1], scale=0.4).mean()
@@ -303,7 +305,7 @@ def test_a_law_of_ones_own_is_learned_from_sequences_with_gaps(laplace):
 
 
 @pytest.mark.xdist_group("laplace")
-def test_a_law_of_ones_own_forecasts(laplace):
+def test_a_distribution_of_ones_own_forecasts(laplace):
     model, test = laplace
     paths = model.forecast(test[:, :11], 10, n_samples=200, generator=1)
     lower, upper = paths.quantile(0.05, dim=1), paths.quantile(0.95, dim=1)
@@ -313,7 +315,7 @@ def test_a_law_of_ones_own_forecasts(laplace):
 
 
 @pytest.mark.xdist_group("laplace")
-def test_a_law_of_ones_own_bridges_gaps(laplace):
+def test_a_distribution_of_ones_own_bridges_gaps(laplace):
     model, test = laplace
     x = test.clone()
     x[:, 5:9] = math.nan
@@ -324,15 +326,15 @@ def test_a_law_of_ones_own_bridges_gaps(laplace):
     inside = ((lower <= test[:, 1:]) & (test[:, 1:] <= upper)).double().mean()
     # 12,000 steps, each independent of the others but in the gap: an error of 0.003, and some for the model.
     assert float(inside) == pytest.approx(0.9, abs=0.02)
-    # The law of a step deep in a gap is wider than one that follows an observation.
+    # The distribution of a step deep in a gap is wider than one that follows an observation.
     assert result.predictive.variance[:, 7].mean() > 1.3 * result.predictive.variance[:, 3].mean()
 
 
 @pytest.mark.xdist_group("laplace")
-def test_a_law_of_ones_own_gives_quantiles_and_scores(laplace):
+def test_a_distribution_of_ones_own_gives_quantiles_and_scores(laplace):
     model, test = laplace
-    law = predictive(model, test)
-    np.testing.assert_allclose(law.cdf(law.quantile(0.3)), 0.3, atol=1e-5)
-    # The CRPS is the expected score of the true law: 3/4 of the scale of a Laplace law.
-    assert float(law.crps(test[:, 1:]).mean()) == pytest.approx(0.4 * 3 / 4, rel=0.04)
-    assert law.sample(3, generator=1).shape == (N_TEST, 3, N_STEPS, 1)
+    distribution = predictive(model, test)
+    np.testing.assert_allclose(distribution.cdf(distribution.quantile(0.3)), 0.3, atol=1e-5)
+    # The CRPS is the expected score of the true distribution: 3/4 of the scale of a Laplace distribution.
+    assert float(distribution.crps(test[:, 1:]).mean()) == pytest.approx(0.4 * 3 / 4, rel=0.04)
+    assert distribution.sample(3, generator=1).shape == (N_TEST, 3, N_STEPS, 1)

@@ -1,4 +1,4 @@
-"""The kernels of the replay: latents and attention along lines, their gradients, and whole training steps."""
+"""The kernels of the replay: latents and attention along trajectories, their gradients, and whole training steps."""
 
 import ctypes
 
@@ -11,15 +11,15 @@ from torch.nn import functional as F
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.kernels import disabled
-from smc_transformer.kernels.attention import attend_lines
-from smc_transformer.kernels.lines import perturb_lines
+from smc_transformer.kernels.attention import attend_trajectories
+from smc_transformer.kernels.trajectories import perturb_trajectories
 from smc_transformer.learning import training_step
 from smc_transformer.nn import COVARIANCES
 from smc_transformer.nn.attention import Noise, _noisy
-from smc_transformer.smc import gather_lines
+from smc_transformer.smc import gather_trajectories
 
 SIZES = [(1, 1, 1, 1, 1), (2, 5, 3, 4, 3), (3, 4, 9, 6, 8), (1, 7, 2, 5, 20), (4, 3, 3, 1, 33)]
-"""Batch, particles, lines, steps, d_model."""
+"""Batch, particles, trajectories, steps, d_model."""
 OWNERS = ("none", "shared", "own")
 SINGLE = 100 * torch.finfo(torch.float32).eps
 
@@ -28,17 +28,19 @@ def draw(*shape, seed=0, dtype=torch.float64):
     return torch.randn(shape, generator=seeded(seed), dtype=dtype)
 
 
-def make_lines(batch, n_particles, n_lines, n_steps, seed=0):
-    return torch.randint(n_particles, (batch, n_lines, n_steps), generator=seeded(seed))
+def make_trajectories(batch, n_particles, n_trajectories, n_steps, seed=0):
+    return torch.randint(n_particles, (batch, n_trajectories, n_steps), generator=seeded(seed))
 
 
-def make_mean(owners, batch, n_lines, n_steps, d_model, dtype=torch.float64):
-    shape = {"none": None, "shared": (batch, 1, n_steps, d_model), "own": (batch, n_lines, n_steps, d_model)}[owners]
+def make_mean(owners, batch, n_trajectories, n_steps, d_model, dtype=torch.float64):
+    shape = {"none": None, "shared": (batch, 1, n_steps, d_model), "own": (batch, n_trajectories, n_steps, d_model)}[
+        owners
+    ]
     return None if shape is None else draw(*shape, seed=1, dtype=dtype).requires_grad_()
 
 
-def by_torch(mean, factor, noise, lines):
-    deviation = factor * gather_lines(noise, lines)
+def by_torch(mean, factor, noise, trajectories):
+    deviation = factor * gather_trajectories(noise, trajectories)
     return deviation if mean is None else mean + deviation
 
 
@@ -48,55 +50,65 @@ def by_torch(mean, factor, noise, lines):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("owners", OWNERS)
 @pytest.mark.parametrize("sizes", SIZES)
-def test_latents_along_lines_and_their_gradients(sizes, owners, dtype, calls):
-    batch, n_particles, n_lines, n_steps, d_model = sizes
-    noise, lines = draw(batch, n_particles, n_steps, d_model, dtype=dtype), make_lines(*sizes[:4])
-    mean = make_mean(owners, batch, n_lines, n_steps, d_model, dtype)
+def test_latents_along_trajectories_and_their_gradients(sizes, owners, dtype, calls):
+    batch, n_particles, n_trajectories, n_steps, d_model = sizes
+    noise, trajectories = draw(batch, n_particles, n_steps, d_model, dtype=dtype), make_trajectories(*sizes[:4])
+    mean = make_mean(owners, batch, n_trajectories, n_steps, d_model, dtype)
     factor = draw(d_model, seed=2, dtype=dtype).requires_grad_()
     inputs = [factor] if mean is None else [factor, mean]
-    found, expected = perturb_lines(mean, factor, noise, lines), by_torch(mean, factor, noise, lines)
+    found, expected = (
+        perturb_trajectories(mean, factor, noise, trajectories),
+        by_torch(mean, factor, noise, trajectories),
+    )
     rounding = SINGLE if dtype == torch.float32 else 1e-13
     assert_same(found, expected, rounding)
     direction = draw(*expected.shape, seed=3, dtype=dtype)
     gradients = torch.autograd.grad(found, inputs, direction)
     for one, other in zip(gradients, torch.autograd.grad(expected, inputs, direction), strict=True):
         assert_same(one, other, rounding)
-    assert calls == {"perturb_lines": 1, "perturb_lines_backward": 1}
+    assert calls == {"perturb_trajectories": 1, "perturb_trajectories_backward": 1}
 
 
 @pytest.mark.parametrize("owners", OWNERS)
 def test_gradients_of_latents_are_derivatives(owners, calls):
-    noise, lines = draw(2, 4, 3, 5), make_lines(2, 4, 3, 3)
+    noise, trajectories = draw(2, 4, 3, 5), make_trajectories(2, 4, 3, 3)
     mean, factor = make_mean(owners, 2, 3, 3, 5), draw(5, seed=2).requires_grad_()
     inputs = (factor,) if mean is None else (factor, mean)
-    assert torch.autograd.gradcheck(lambda factor, mean=None: perturb_lines(mean, factor, noise, lines), inputs)
+    assert torch.autograd.gradcheck(
+        lambda factor, mean=None: perturb_trajectories(mean, factor, noise, trajectories), inputs
+    )
     number = draw(seed=4).requires_grad_()  # an isotropic factor
-    assert torch.autograd.gradcheck(lambda number: perturb_lines(mean, number.expand(5), noise, lines), (number,))
-    assert calls["perturb_lines_backward"] > 0
+    assert torch.autograd.gradcheck(
+        lambda number: perturb_trajectories(mean, number.expand(5), noise, trajectories), (number,)
+    )
+    assert calls["perturb_trajectories_backward"] > 0
 
 
 @pytest.mark.parametrize("frozen", ["mean", "factor"])
 @pytest.mark.parametrize("owners", ["shared", "own"])
 def test_what_is_frozen_gets_no_gradient_and_the_other_gets_its_own(frozen, owners, calls):
-    noise, lines = draw(2, 4, 3, 5), make_lines(2, 4, 3, 3)
+    noise, trajectories = draw(2, 4, 3, 5), make_trajectories(2, 4, 3, 3)
     mean, factor = make_mean(owners, 2, 3, 3, 5), draw(5, seed=2).requires_grad_()
     (mean if frozen == "mean" else factor).requires_grad_(False)
     free = factor if frozen == "mean" else mean
     # The gradient of a plain sum is one number seen everywhere: it does not lie in memory as the latents do.
-    (found,) = torch.autograd.grad(perturb_lines(mean, factor, noise, lines).sum(), free)
-    (expected,) = torch.autograd.grad(by_torch(mean, factor, noise, lines).sum(), free)
+    (found,) = torch.autograd.grad(perturb_trajectories(mean, factor, noise, trajectories).sum(), free)
+    (expected,) = torch.autograd.grad(by_torch(mean, factor, noise, trajectories).sum(), free)
     assert_same(found, expected)
-    assert calls == {"perturb_lines": 1, "perturb_lines_backward": 1}
+    assert calls == {"perturb_trajectories": 1, "perturb_trajectories_backward": 1}
 
 
 def test_means_factors_and_gradients_may_lie_in_memory_as_they_like(calls):
-    noise, lines = draw(2, 4, 3, 5), make_lines(2, 4, 3, 3)
+    noise, trajectories = draw(2, 4, 3, 5), make_trajectories(2, 4, 3, 3)
     mean, factor = draw(2, 5, 3, 3, seed=1).mT.transpose(1, 3).requires_grad_(), draw(10, seed=2)[::2].requires_grad_()
     assert mean.shape == (2, 3, 3, 5)
     assert not mean.is_contiguous()
     assert not factor.is_contiguous()
     direction = draw(5, 3, 3, 2, seed=3).permute(3, 2, 1, 0)
-    found, expected = perturb_lines(mean, factor, noise, lines), by_torch(mean, factor, noise, lines)
+    found, expected = (
+        perturb_trajectories(mean, factor, noise, trajectories),
+        by_torch(mean, factor, noise, trajectories),
+    )
     assert_same(found, expected)
     for one, other in zip(
         torch.autograd.grad(found, (mean, factor), direction),
@@ -109,21 +121,21 @@ def test_means_factors_and_gradients_may_lie_in_memory_as_they_like(calls):
 @pytest.mark.parametrize(
     "scatter",
     [
-        lambda noise, lines: (noise.transpose(1, 2).contiguous().transpose(1, 2), lines),
-        lambda noise, lines: (noise.mT.contiguous().mT, lines),
-        lambda noise, lines: (noise.repeat(1, 2, 1, 1)[:, ::2], lines),
-        lambda noise, lines: (noise, lines.mT.contiguous().mT),
+        lambda noise, trajectories: (noise.transpose(1, 2).contiguous().transpose(1, 2), trajectories),
+        lambda noise, trajectories: (noise.mT.contiguous().mT, trajectories),
+        lambda noise, trajectories: (noise.repeat(1, 2, 1, 1)[:, ::2], trajectories),
+        lambda noise, trajectories: (noise, trajectories.mT.contiguous().mT),
     ],
 )
-def test_noise_and_lines_may_lie_in_memory_as_they_like(scatter, calls):
+def test_noise_and_trajectories_may_lie_in_memory_as_they_like(scatter, calls):
     """Whether the kernel reads them there or leaves them to torch."""
     covariance = COVARIANCES["diagonal"](5, 0.3, learn_by_gradient=True).double()
-    noise, lines = scatter(draw(2, 4, 3, 5), make_lines(2, 4, 3, 3))
-    assert not (noise.is_contiguous() and lines.is_contiguous())
+    noise, trajectories = scatter(draw(2, 4, 3, 5), make_trajectories(2, 4, 3, 3))
+    assert not (noise.is_contiguous() and trajectories.is_contiguous())
     direction = draw(2, 3, 3, 5, seed=3)
 
     def work():
-        latents = _noisy(None, covariance, noise, lines)
+        latents = _noisy(None, covariance, noise, trajectories)
         return latents.detach(), *torch.autograd.grad(latents, covariance.factor, direction)
 
     for one, other in zip(*both(work), strict=True):
@@ -131,13 +143,13 @@ def test_noise_and_lines_may_lie_in_memory_as_they_like(scatter, calls):
 
 
 def test_torch_takes_other_types_and_everything_where_kernels_are_disabled(calls):
-    noise, lines, factor = draw(2, 4, 3, 5), make_lines(2, 4, 3, 3), draw(5)
+    noise, trajectories, factor = draw(2, 4, 3, 5), make_trajectories(2, 4, 3, 3), draw(5)
     latents = noise.half()
-    assert perturb_lines(None, factor.half(), noise.half(), lines) is None
-    assert attend_lines(latents, latents, latents, 1, None) is None
+    assert perturb_trajectories(None, factor.half(), noise.half(), trajectories) is None
+    assert attend_trajectories(latents, latents, latents, 1, None) is None
     with disabled():
-        assert perturb_lines(None, factor, noise, lines) is None
-        assert attend_lines(noise, noise, noise, 1, None) is None
+        assert perturb_trajectories(None, factor, noise, trajectories) is None
+        assert attend_trajectories(noise, noise, noise, 1, None) is None
     assert calls == {}
 
 
@@ -146,29 +158,29 @@ def test_torch_takes_other_types_and_everything_where_kernels_are_disabled(calls
 def test_latents_of_every_covariance(structure, owners, calls):
     """A full covariance mixes coordinates, which is left to torch."""
     covariance = COVARIANCES[structure](5, 0.3, learn_by_gradient=True).double()
-    noise, lines = draw(2, 4, 3, 5), make_lines(2, 4, 3, 3)
+    noise, trajectories = draw(2, 4, 3, 5), make_trajectories(2, 4, 3, 3)
     mean = make_mean(owners, 2, 3, 3, 5)
     inputs = [covariance.factor] if mean is None else [covariance.factor, mean]
     direction = draw(2, 3, 3, 5, seed=3)
 
     def work():
-        latents = _noisy(mean, covariance, noise, lines)
+        latents = _noisy(mean, covariance, noise, trajectories)
         return latents.detach(), *torch.autograd.grad(latents, inputs, direction)
 
     for one, other in zip(*both(work), strict=True):
         assert_same(one, other)
-    assert calls == ({} if structure == "full" else {"perturb_lines": 1, "perturb_lines_backward": 1})
+    assert calls == ({} if structure == "full" else {"perturb_trajectories": 1, "perturb_trajectories_backward": 1})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_any_number_of_threads_makes_the_same_lines(dtype, calls, set_threads):
-    noise, lines = draw(3, 4, 6, 20, dtype=dtype), make_lines(3, 4, 7, 6)
+def test_any_number_of_threads_makes_the_same_trajectories(dtype, calls, set_threads):
+    noise, trajectories = draw(3, 4, 6, 20, dtype=dtype), make_trajectories(3, 4, 7, 6)
     mean, factor = make_mean("shared", 3, 7, 6, 20, dtype), draw(20, seed=2, dtype=dtype).requires_grad_()
     found = []
     for n_threads in (1, 2, 3):
         set_threads(n_threads)
-        latents = perturb_lines(mean, factor, noise, lines)
-        context = attend_lines(latents, 2 * latents, latents.sin(), 4, 3)
+        latents = perturb_trajectories(mean, factor, noise, trajectories)
+        context = attend_trajectories(latents, 2 * latents, latents.sin(), 4, 3)
         found.append((latents, context, *torch.autograd.grad(context.square().sum(), (mean, factor))))
     for other in found[1:]:
         assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))
@@ -187,30 +199,30 @@ def attend_by_torch(query, key, value, n_heads, window):
 
 
 ATTENTION_SIZES = [(1, 1, 1, 1, 1), (2, 3, 7, 4, 2), (1, 2, 16, 8, 1), (2, 1, 17, 20, 4), (1, 2, 40, 33, 3)]
-"""Batch, lines, steps, d_model, heads."""
+"""Batch, trajectories, steps, d_model, heads."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("window", [None, 1, 2, 5, 16, 60])
 @pytest.mark.parametrize("sizes", ATTENTION_SIZES)
-def test_attention_along_lines_and_its_gradients(sizes, window, dtype, calls):
+def test_attention_along_trajectories_and_its_gradients(sizes, window, dtype, calls):
     *shape, n_heads = sizes
     latents = [draw(*shape, seed=seed, dtype=dtype).requires_grad_() for seed in range(3)]
-    found, expected = attend_lines(*latents, n_heads, window), attend_by_torch(*latents, n_heads, window)
+    found, expected = attend_trajectories(*latents, n_heads, window), attend_by_torch(*latents, n_heads, window)
     rounding = SINGLE if dtype == torch.float32 else 1e-13
     assert_same(found, expected, rounding)
     direction = draw(*shape, seed=3, dtype=dtype)
     gradients = torch.autograd.grad(found, latents, direction)
     for one, other in zip(gradients, torch.autograd.grad(expected, latents, direction), strict=True):
         assert_same(one, other, rounding)
-    assert calls == {"attend_lines": 1, "attend_lines_backward": 1}
+    assert calls == {"attend_trajectories": 1, "attend_trajectories_backward": 1}
 
 
 @pytest.mark.parametrize("window", [None, 3])
 def test_gradients_of_attention_are_derivatives(window, calls):
     latents = [draw(1, 2, 5, 4, seed=seed).requires_grad_() for seed in range(3)]
-    assert torch.autograd.gradcheck(lambda *latents: attend_lines(*latents, 2, window), latents)
-    assert calls["attend_lines_backward"] > 0
+    assert torch.autograd.gradcheck(lambda *latents: attend_trajectories(*latents, 2, window), latents)
+    assert calls["attend_trajectories_backward"] > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -218,7 +230,7 @@ def test_attention_with_scores_far_from_zero(dtype, calls):
     """Softmax is that of differences: exponentials of these scores would overflow, above and below."""
     query, key, value = (draw(1, 2, 20, 4, seed=seed, dtype=dtype) for seed in range(3))
     latents = [(1000 * query).requires_grad_(), (10 * key).requires_grad_(), value.requires_grad_()]
-    found, expected = attend_lines(*latents, 1, None), attend_by_torch(*latents, 1, None)
+    found, expected = attend_trajectories(*latents, 1, None), attend_by_torch(*latents, 1, None)
     rounding = 2e-3 if dtype == torch.float32 else 1e-10  # that of the scores, some ten thousand
     assert_same(found, expected, rounding)
     gradients = torch.autograd.grad(found.sum(), latents)
@@ -249,7 +261,7 @@ def test_exponentials_are_exact_to_float32(compiled):
 def test_latents_of_attention_may_lie_in_memory_as_they_like(calls):
     latents = [draw(2, 3, 4, 7, seed=seed).mT.requires_grad_() for seed in range(3)]
     assert not latents[0].is_contiguous()
-    found, expected = attend_lines(*latents, 2, 3), attend_by_torch(*latents, 2, 3)
+    found, expected = attend_trajectories(*latents, 2, 3), attend_by_torch(*latents, 2, 3)
     assert_same(found, expected)
     gradients = torch.autograd.grad(found.sum(), latents)
     for one, other in zip(gradients, torch.autograd.grad(expected.sum(), latents), strict=True):
@@ -294,15 +306,15 @@ def assert_same_estimates(model, x, **options):
     return expected
 
 
-REPLAY = ("perturb_lines", "attend_lines", "replay_backward")
+REPLAY = ("perturb_trajectories", "attend_trajectories", "replay_backward")
 """The kernels of which a replay may use some."""
 
 
 @pytest.mark.parametrize("gradient", ["pathwise", "score"])
 @pytest.mark.parametrize("noise_learning", ["em", "gradient"])
-@pytest.mark.parametrize("n_lines", [None, 3, 12])
+@pytest.mark.parametrize("n_trajectories", [None, 3, 12])
 @pytest.mark.parametrize("covariance", ["isotropic", "diagonal", "full"])
-def test_a_training_step_is_that_of_torch(gradient, noise_learning, n_lines, covariance, calls):
+def test_a_training_step_is_that_of_torch(gradient, noise_learning, n_trajectories, covariance, calls):
     model = random_model(
         n_inputs=2,
         d_model=6,
@@ -314,7 +326,7 @@ def test_a_training_step_is_that_of_torch(gradient, noise_learning, n_lines, cov
         covariance=covariance,
         training=True,
     )
-    gradients = assert_same_estimates(model, sequences(3, 9, 2), n_particles=7, n_lines=n_lines)
+    gradients = assert_same_estimates(model, sequences(3, 9, 2), n_particles=7, n_trajectories=n_trajectories)
     for name in model.gradient_parameters():
         assert gradients[name].abs().sum() > 0, name
     if noise_learning == "gradient":
@@ -326,21 +338,21 @@ def test_a_training_step_is_that_of_torch(gradient, noise_learning, n_lines, cov
 @pytest.mark.parametrize("seed", range(40))
 def test_training_steps_of_all_kinds_are_those_of_torch(seed, calls):
     model, x, case = step_case(seed + 100, gradient=("pathwise", "pathwise", "score")[seed % 3])
-    assert_same_estimates(model, x, n_particles=case.n_particles, n_lines=(None, 1, 5)[seed // 3 % 3])
+    assert_same_estimates(model, x, n_particles=case.n_particles, n_trajectories=(None, 1, 5)[seed // 3 % 3])
     assert any(calls[name] for name in REPLAY)
 
 
 @pytest.mark.parametrize("gradient", ["pathwise", "score"])
-@pytest.mark.parametrize("law", [LaplaceLaw, ShiftedTwiceLaw, DampedLaw, SoftplusLaw])
-def test_a_training_step_with_a_law_of_ones_own_is_that_of_torch(gradient, law, calls):
+@pytest.mark.parametrize("distribution", [LaplaceLaw, ShiftedTwiceLaw, DampedLaw, SoftplusLaw])
+def test_a_training_step_with_a_distribution_of_ones_own_is_that_of_torch(gradient, distribution, calls):
     config = SMCTransformerConfig(d_model=5, d_ff=4, n_inputs=2, n_targets=2, gradient=gradient, predict_change=True)
-    model = SMCTransformer(config, generator=0, observation=law(2)).double()
+    model = SMCTransformer(config, generator=0, observation=distribution(2)).double()
     assert_same_estimates(model, sequences(3, 9, 2), n_particles=7)
     assert any(calls[name] for name in REPLAY)
 
 
 def test_a_training_step_without_latent_noise_is_that_of_torch(calls):
-    """Particles are all alike: no matter whom a line passes through."""
+    """Particles are all alike: no matter whom a trajectory passes through."""
     model = random_model(d_model=5, d_ff=4, initial_latent_variance=0.0, training=True)
     assert_same_estimates(model, sequences(3, 9), n_particles=7)
     assert any(calls[name] for name in REPLAY)
@@ -381,15 +393,15 @@ def test_gradients_may_be_asked_for_where_kernels_are_disabled(calls):
 
 
 def test_gradients_of_single_kernels_may_be_asked_for_where_kernels_are_disabled(calls):
-    noise, lines, factor = draw(2, 4, 3, 5), make_lines(2, 4, 3, 3), draw(5, seed=2).requires_grad_()
+    noise, trajectories, factor = draw(2, 4, 3, 5), make_trajectories(2, 4, 3, 3), draw(5, seed=2).requires_grad_()
 
     def context():
-        latents = perturb_lines(None, factor, noise, lines)
-        return attend_lines(latents, latents.sin(), latents.cos(), 1, 2).square().sum()
+        latents = perturb_trajectories(None, factor, noise, trajectories)
+        return attend_trajectories(latents, latents.sin(), latents.cos(), 1, 2).square().sum()
 
     (expected,) = torch.autograd.grad(context(), factor)
     began = context()
     with disabled():
         (found,) = torch.autograd.grad(began, factor)
     assert torch.equal(found, expected)
-    assert calls["perturb_lines_backward"] == calls["attend_lines_backward"] == 2
+    assert calls["perturb_trajectories_backward"] == calls["attend_trajectories_backward"] == 2
