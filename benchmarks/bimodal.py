@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import SMCTransformer
 from smc_transformer.learning import Trainer, constant, power_step_size, warmup_cosine
 from smct_paper.datasets import SYNTHETIC, split_sequences
 
@@ -46,7 +46,7 @@ def run(settings: dict, epochs: int, seed: int) -> dict:
     offset, warm_up = settings.pop("offset", 0), settings.pop("warm_up", None)
     source = SYNTHETIC["model3"]
     split = split_sequences(source.sample(1000, 24, generator=seed))
-    model = SMCTransformer(SMCTransformerConfig(n_particles=N_PARTICLES, **settings), generator=seed)
+    model = SMCTransformer.from_settings({"n_particles": N_PARTICLES, **settings}, generator=seed)
     n_steps = epochs * -(-len(split.train) // BATCH_SIZE)
     trainer = Trainer(
         model,

@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig, kernels
-from smc_transformer.inference.population import Population
+from smc_transformer.inference.step import _mutate_in_torch, begin, mutate
 
 BATCH, PARTICLES, SLOTS = 256, 30, 24
 
@@ -20,22 +20,22 @@ def main():
     with torch.no_grad():
         embedding = model.encoder(x)
     noise = model.attention.draw_noise(BATCH, PARTICLES, 1).at(0)
-    population = Population(model, x, PARTICLES, SLOTS)
-    population.keys.normal_()
-    population.values.normal_()
-    population.trajectories.random_(PARTICLES)
-    population.trajectories_are_own = False
+    state = begin(model, x[:, 0], PARTICLES, SLOTS)
+    state.keys.normal_()
+    state.values.normal_()
+    state.trajectories.random_(PARTICLES)
+    state.trajectories_are_own = False
 
     @torch.no_grad()
     def step():
-        population.n_slots = SLOTS - 1
-        return population.mutate(embedding, noise)[1]
+        state.n_slots = torch.full((BATCH,), SLOTS - 1)
+        return mutate(model, state, embedding, noise).parameters
 
     def eager():
         with kernels.disabled():
             return step()
 
-    attend = torch.compile(lambda: population._mutate_in_torch(embedding, noise, SLOTS - 1, slice(0, SLOTS))[0])
+    attend = torch.compile(lambda: _mutate_in_torch(model, state, embedding, noise, SLOTS - 1, slice(0, SLOTS))[0])
 
     @torch.no_grad()
     def compiled():

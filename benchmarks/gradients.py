@@ -53,7 +53,7 @@ def models():
     for data, settings in (("model1", {}), ("model3", {"initial_observation_variance": 0.1})):
         x = SYNTHETIC[data].sample(432, 24, generator=0)
         for epochs in (0, 8):
-            model = SMCTransformer(SMCTransformerConfig(n_particles=N_PARTICLES, **settings), generator=0)
+            model = SMCTransformer.from_settings({"n_particles": N_PARTICLES, **settings}, generator=0)
             if epochs:
                 fit(model, x[32:], epochs=epochs, em_step_size=power_step_size(offset=200), progress=False)
             yield f"{data}, {'trained' if epochs else 'fresh'}", model, x[:32]

@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.rows import row
 from benchmarks.timing import median_seconds
-from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import SMCTransformer
 from smc_transformer.learning.chunks import accumulate_gradients
 
 AXES = {
@@ -33,7 +33,7 @@ def measure(*, tiny=False):
 
 def training_step(batch, n_particles, n_steps, window):
     x = torch.randn(batch, n_steps + 1, 1, generator=torch.Generator().manual_seed(0))
-    model = SMCTransformer(SMCTransformerConfig(n_particles=n_particles, window=window), generator=0)
+    model = SMCTransformer.from_settings({"n_particles": n_particles, "window": window}, generator=0)
     return lambda: accumulate_gradients(model, x, batch * n_steps)
 
 

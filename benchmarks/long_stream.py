@@ -70,7 +70,7 @@ def follow(n_observations: int) -> Iterator[Tenth]:
 
 def tensors_of(state: StreamState) -> Iterator[Tensor]:
     """Every tensor that a state can reach, but for the model's own."""
-    waiting: list[object] = [value for name, value in vars(state).items() if name != "model"]
+    waiting: list[object] = [value for name, value in vars(state).items() if name != "network"]
     while waiting:
         one = waiting.pop()
         if isinstance(one, Tensor):
@@ -80,7 +80,7 @@ def tensors_of(state: StreamState) -> Iterator[Tensor]:
         elif isinstance(one, (list, tuple)):
             waiting += one
         elif hasattr(one, "__dict__"):
-            waiting += [value for name, value in vars(one).items() if name != "model"]
+            waiting += [value for name, value in vars(one).items() if name != "network"]
 
 
 def resident_bytes() -> int:

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.rows import row
 from benchmarks.training_step import SIZES, TINY_SIZES
-from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import SMCTransformer
 from smc_transformer.learning.chunks import accumulate_gradients
 
 LARGE = (2048, 60, 60)
@@ -51,7 +51,7 @@ def main():
     options = parser.parse_args()
     batch, n_particles, n_steps = options.size
     x = torch.randn(batch, n_steps + 1, 1, generator=torch.Generator().manual_seed(0))
-    model = SMCTransformer(SMCTransformerConfig(n_particles=n_particles, d_model=D_MODEL), generator=0)
+    model = SMCTransformer.from_settings({"n_particles": n_particles, "d_model": D_MODEL}, generator=0)
     accumulate_gradients(model, x[:1, :2], 1)  # what is loaded and compiled once
     if not options.without_step:
         accumulate_gradients(model, x, batch * n_steps)

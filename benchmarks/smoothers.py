@@ -9,6 +9,8 @@ About five minutes on one core.
 
 import os
 import sys
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -17,8 +19,8 @@ import torch
 from benchmarks.running import Part, Rows, run_parts
 from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer.inference.smoothing import smooth
 from smc_transformer.learning import fit, power_step_size, training_step
-from smc_transformer.learning.step import smooth
 from smc_transformer.smc import gather_trajectories, unique_ancestors
 from smc_transformer.support.randomness import as_generator
 from smct_paper.datasets import SYNTHETIC
@@ -39,10 +41,9 @@ def label(smoother: str, lag: int) -> str:
 
 
 def with_smoother(model: SMCTransformer, smoother: str, lag: int) -> SMCTransformer:
-    """A model with the same weights and another smoother."""
-    config = SMCTransformerConfig.from_dict({**model.config.to_dict(), "smoother": smoother, "smoothing_lag": lag})
-    other = SMCTransformer(config).to(model.dtype)
-    other.load_state_dict(model.state_dict())
+    """A shallow copy: the same weights, inferred with another smoother."""
+    other = copy(model)
+    other.inference = replace(model.inference, smoother=smoother, smoothing_lag=lag)
     return other
 
 
@@ -87,7 +88,7 @@ def smoothed_squares(model, x, n_particles, n_runs):
         generator = as_generator(first)
         batch = x.expand(min(250, n_runs - first), -1, -1)
         result = model.filter(batch, n_particles, generator)
-        trajectories, log_weights, _ = smooth(model, batch, result, None, generator)
+        trajectories, log_weights, _ = smooth(model, model.inference, batch, result, None, generator)
         covariances = model.latent_covariances().values()
         noises = (
             s.scale(gather_trajectories(eps, trajectories)) for s, eps in zip(covariances, result.noise, strict=True)
@@ -114,11 +115,10 @@ def unique(tiny: bool, out: Path | None) -> Rows:
     for smoother, lag in SMOOTHERS:
         chosen, parts = with_smoother(model, smoother, lag), []
         generator = as_generator(1)
-        for part in test.split(
-            8
-        ):  # backward simulation needs (trajectories x particles x steps) numbers for each sequence
+        # Backward simulation needs (trajectories x particles x steps) numbers for each sequence.
+        for part in test.split(8):
             result = chosen.filter(part, n_particles, generator)
-            parts.append(unique_ancestors(smooth(chosen, part, result, None, generator).trajectories))
+            parts.append(unique_ancestors(smooth(chosen, chosen.inference, part, result, None, generator).trajectories))
         counts[smoother, lag] = torch.cat(parts)
         mean = counts[smoother, lag].double().mean(dim=0)
         past = {str(age): round(float(mean[-age]), 2) for age in (1, 2, 5, 10, 20, 50) if age <= len(mean)}
@@ -238,7 +238,7 @@ def training(tiny: bool, out: Path | None) -> Rows:
                 train, test = (source.sample(n, 24, generator=s) for n, s in ((n_train, seed), (n_test, 1000)))
                 settings = {"smoother": smoother, "smoothing_lag": lag, "n_particles": n_particles}
                 settings["initial_observation_variance"] = 0.1 if data == "model3" else 0.5
-                model = SMCTransformer(SMCTransformerConfig(**settings), generator=seed)
+                model = SMCTransformer.from_settings(settings, generator=seed)
                 eta = power_step_size(offset=200 if data == "model3" else 0)
                 started = perf_counter()
                 fit(

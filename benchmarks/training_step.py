@@ -45,7 +45,7 @@ def measure(*, tiny=False):
 
 def training_steps(batch, n_particles, n_steps):
     x = torch.randn(batch, n_steps + 1, 1, generator=torch.Generator().manual_seed(0))
-    model = SMCTransformer(SMCTransformerConfig(n_particles=n_particles), generator=0)
+    model = SMCTransformer.from_settings({"n_particles": n_particles}, generator=0)
     optimiser = torch.optim.Adam(model.gradient_parameters().values())
     other = SMCTransformer(SMCTransformerConfig(), generator=0)
     other_optimiser = torch.optim.Adam(other.gradient_parameters().values())
@@ -76,10 +76,10 @@ def training_steps(batch, n_particles, n_steps):
 
 def filters_alone(batch, n_particles, n_steps):
     x = torch.randn(batch, n_steps + 1, 1, generator=torch.Generator().manual_seed(0))
-    model = SMCTransformer(SMCTransformerConfig(n_particles=n_particles), generator=0)
+    model = SMCTransformer.from_settings({"n_particles": n_particles}, generator=0)
 
     @torch.no_grad()
     def textbook():
         return textbook_filter(model, x, n_particles)
 
-    return {"ours": lambda: particle_filter(model, x, n_particles), "textbook": textbook}
+    return {"ours": lambda: particle_filter(model, x, model.inference), "textbook": textbook}

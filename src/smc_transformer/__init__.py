@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 from smc_transformer._version import __version__
 
 if TYPE_CHECKING:
-    from smc_transformer.config import SMCTransformerConfig
+    from smc_transformer.config import LearningSettings, SMCTransformerConfig
     from smc_transformer.forecaster import Forecaster
     from smc_transformer.inference.filter import FilterResult
+    from smc_transformer.inference.settings import InferenceSettings
     from smc_transformer.learning import Trainer
     from smc_transformer.model import SMCTransformer
     from smc_transformer.nn.attention import StochasticSelfAttention
@@ -21,6 +22,8 @@ __all__ = [
     "FilterResult",
     "Forecaster",
     "GaussianMixture",
+    "InferenceSettings",
+    "LearningSettings",
     "Mixture",
     "ObservationModel",
     "SMCTransformer",
@@ -38,6 +41,8 @@ _HOMES = {
     "FilterResult": "smc_transformer.inference.filter",
     "Forecaster": "smc_transformer.forecaster",
     "GaussianMixture": "smc_transformer.nn.observation",
+    "InferenceSettings": "smc_transformer.inference.settings",
+    "LearningSettings": "smc_transformer.config",
     "Mixture": "smc_transformer.predictive",
     "ObservationModel": "smc_transformer.nn.observation",
     "SMCTransformer": "smc_transformer.model",

@@ -1,16 +1,13 @@
-"""The settings of an SMC Transformer."""
+"""The architecture of an SMC Transformer, and how it learns; how it is inferred is in `inference/settings.py`."""
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
-from smc_transformer.inference.proposals import PROPOSALS
 from smc_transformer.nn.covariance import COVARIANCES
 from smc_transformer.nn.encoders.registry import ENCODERS
 from smc_transformer.nn.observation.registry import OBSERVATION_MODELS
 from smc_transformer.nn.readout import READOUTS
-from smc_transformer.smc.resampling import RESAMPLERS
-from smc_transformer.smc.smoothers import SMOOTHERS
 from smc_transformer.support.checks import check_choice, check_count, check_number
+from smc_transformer.support.settings import FrozenSettings
 
 GRADIENTS = ("pathwise", "score")
 NOISE_LEARNING = ("gradient", "em")
@@ -18,8 +15,8 @@ POSITION_ENCODINGS = (None, "sinusoidal", "learned")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SMCTransformerConfig:
-    """What defines an SMC Transformer. Frozen, checked when made; the defaults are the library's, not the paper's.
+class SMCTransformerConfig(FrozenSettings):
+    """The architecture of an SMC Transformer. Frozen, checked when made; the defaults are the library's.
 
     Attributes:
         n_inputs: features of an observation X_t.
@@ -32,7 +29,6 @@ class SMCTransformerConfig:
             "convolution". A module of one's own is given to `SMCTransformer` itself.
         encoder_layers: layers of the encoder (not for "linear").
         input_changes: give the encoder the changes of the inputs beside the inputs themselves.
-        n_particles: particles of the filter, unless a call asks for another number.
         covariance: structure of the latent noises: "isotropic", "diagonal" or "full".
         observation: distribution of X_t: "gaussian" (the paper), "heteroscedastic", "student_t", "negative_binomial"
             (counts) or "categorical" (classes). A observation model of one's own is given to `SMCTransformer` itself.
@@ -42,18 +38,6 @@ class SMCTransformerConfig:
         position_encoding: None (the paper), "sinusoidal" or "learned"; for the linear and the transformer encoder
             (the others know the order of their inputs anyway).
         max_positions: length of the table of learned positions.
-        resampling: "multinomial" (the paper), "stratified", "systematic" or "residual".
-        ess_threshold: resample when the effective sample size falls below this share of the particles.
-            1: at every step (the paper). 0: never.
-        proposal: how z(t) is drawn once X_t is known: "bootstrap" (from the model; the paper), "guided" (by a
-            linearised read-out) or "auxiliary" (guided, and particles selected by how well they will predict X_t).
-        gradient: estimator of the score: "pathwise" or "score" (the paper's formula).
-        smoother: trajectories that gradients and EM are taken along: "genealogy" (the paper), "fixed_lag" or
-            "backward".
-        smoothing_lag: how many observations tell about a step, its own included for "fixed_lag", only later ones for
-            "backward".
-        noise_learning: how the latent covariances are learned: "gradient" or "em" (the paper). The Gaussian
-            observation covariance is learned by EM in both cases.
         readout: "transformer", or "linear" for a model with exact answers.
         initial_latent_variance: initial variance of the latent noises; 0 for a deterministic transformer.
         initial_observation_variance: initial variance of the observation noise.
@@ -68,7 +52,6 @@ class SMCTransformerConfig:
     encoder: str = "linear"
     encoder_layers: int = 1
     input_changes: bool = False
-    n_particles: int = 10
     covariance: str = "diagonal"
     observation: str = "gaussian"
     n_classes: int | None = None
@@ -76,32 +59,14 @@ class SMCTransformerConfig:
     predict_change: bool = False
     position_encoding: str | None = None
     max_positions: int = 512
-    resampling: str = "systematic"
-    ess_threshold: float = 1.0
-    proposal: str = "bootstrap"
-    gradient: str = "pathwise"
-    smoother: str = "genealogy"
-    smoothing_lag: int = 5
-    noise_learning: str = "gradient"
     readout: str = "transformer"
     initial_latent_variance: float = 0.25
     initial_observation_variance: float = 0.5
 
     def __post_init__(self) -> None:
-        counts = (
-            "n_inputs",
-            "n_targets",
-            "d_model",
-            "d_ff",
-            "n_heads",
-            "encoder_layers",
-            "n_particles",
-            "smoothing_lag",
-        )
-        for name in (*counts, "max_positions"):
-            self._set(name, check_count(getattr(self, name), name))
+        self._check_counts("n_inputs", "n_targets", "d_model", "d_ff", "n_heads", "encoder_layers", "max_positions")
         if self.window is not None:
-            self._set("window", check_count(self.window, "window"))
+            self._check_counts("window")
         if self.n_targets > self.n_inputs:
             raise ValueError(
                 f"n_targets must be at most n_inputs (the targets are the first inputs), "
@@ -113,26 +78,15 @@ class SMCTransformerConfig:
         check_choice(self.observation, tuple(OBSERVATION_MODELS), "observation")
         check_choice(self.covariance, tuple(COVARIANCES), "covariance")
         check_choice(self.observation_covariance, tuple(COVARIANCES), "observation_covariance")
-        check_choice(self.resampling, tuple(RESAMPLERS), "resampling")
-        check_choice(self.gradient, GRADIENTS, "gradient")
-        check_choice(self.proposal, tuple(PROPOSALS), "proposal")
-        check_choice(self.smoother, tuple(SMOOTHERS), "smoother")
-        check_choice(self.noise_learning, NOISE_LEARNING, "noise_learning")
         check_choice(self.position_encoding, POSITION_ENCODINGS, "position_encoding")
         check_choice(self.readout, tuple(READOUTS), "readout")
         for name in ("predict_change", "input_changes"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        self._set("ess_threshold", check_number(self.ess_threshold, "ess_threshold", at_most=1.0))
         for name in ("initial_latent_variance", "initial_observation_variance"):
             self._set(name, check_number(getattr(self, name), name))
         if self.initial_observation_variance == 0:
             raise ValueError("initial_observation_variance must be positive: without it no density exists")
-        if self.gradient == "score" and self.initial_latent_variance == 0:
-            raise ValueError(
-                'gradient="score" differentiates the density of the latents, which does not exist at '
-                'initial_latent_variance=0; use gradient="pathwise"'
-            )
         self._check_classes()
 
     def _check_classes(self) -> None:
@@ -148,19 +102,20 @@ class SMCTransformerConfig:
         if self.predict_change:
             raise ValueError("predict_change has no meaning for classes")
 
-    def _set(self, name: str, value: Any) -> None:
-        """Replace a value by an equal one of a plain type, which JSON can hold (numpy numbers are accepted)."""
-        object.__setattr__(self, name, value)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as a dictionary that JSON can hold."""
-        return asdict(self)
+@dataclass(frozen=True, kw_only=True)
+class LearningSettings(FrozenSettings):
+    """How the gradient is estimated, and what it learns.
 
-    @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> "SMCTransformerConfig":
-        """The inverse of `to_dict`; unknown names are rejected."""
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(settings) - known)
-        if unknown:
-            raise ValueError(f"unknown settings {unknown}; known are {sorted(known)}")
-        return cls(**settings)
+    Attributes:
+        gradient: estimator of the score: "pathwise" or "score" (the paper's formula).
+        noise_learning: how the latent covariances are learned: "gradient" or "em" (the paper). The Gaussian
+            observation covariance is learned by EM in both cases.
+    """
+
+    gradient: str = "pathwise"
+    noise_learning: str = "gradient"
+
+    def __post_init__(self) -> None:
+        check_choice(self.gradient, GRADIENTS, "gradient")
+        check_choice(self.noise_learning, NOISE_LEARNING, "noise_learning")

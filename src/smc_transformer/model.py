@@ -8,48 +8,47 @@ result.predictive.interval(0.95)                # of X_1, ..., X_T, each given t
 model.forecast(x, horizon=12, generator=0)      # joint paths of the future
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from smc_transformer.config import SMCTransformerConfig
+from smc_transformer.config import LearningSettings, SMCTransformerConfig
 from smc_transformer.inference.filter import ON_COLLAPSE, FilterResult, particle_filter
 from smc_transformer.inference.paths import sample_paths
 from smc_transformer.inference.replay import Replay, replay, trajectory_inputs
+from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.stream import StreamInfo, StreamState
-from smc_transformer.nn.attention import Noise, StochasticSelfAttention
-from smc_transformer.nn.covariance import Covariance
-from smc_transformer.nn.encoders import CausalEncoder, as_encoder
-from smc_transformer.nn.encoders.registry import make_encoder
-from smc_transformer.nn.initialisation import initialise_weights
+from smc_transformer.network import Network
+from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.observation import ObservationModel
-from smc_transformer.nn.observation.registry import OBSERVATION_MODELS
-from smc_transformer.nn.readout import READOUTS
 from smc_transformer.predictive import Mixture
 from smc_transformer.support.checks import check_choice, check_count, check_sequences
 from smc_transformer.support.randomness import as_generator
+from smc_transformer.support.settings import FrozenSettings
 
 
-class SMCTransformer(nn.Module):
-    """A generative model of sequences, with latent self-attention inferred by a particle filter.
+class SMCTransformer(Network):
+    """A network with latent self-attention, inferred by a particle filter.
+
+    Its architecture (`config`) is fixed by its weights. How it is inferred and how it learns are settings beside it,
+    which may be replaced at any time (`model.inference = replace(model.inference, resampling="residual")`) or given to
+    a call.
 
     Attributes:
-        config: its settings.
-        encoder: observations to embeddings e_s.
-        attention: `query`, `key`, `value` and `output` projections without bias, and the covariances of their
-            noises: `query_covariance`, `key_covariance`, `value_covariance` and `attention_covariance`.
-        readout: attention vector and last embedding to the parameters of p(X_t | z) (`readout.projection`,
-            ...).
-        observation: that distribution (for a Gaussian, `observation.covariance`).
+        inference: particles, resampling, proposal, smoother.
+        learning: how gradients are estimated, and what they learn.
 
     Args:
-        config: settings.
+        config: the architecture.
         generator: a generator or seed for the initial weights; None uses torch's default generator.
+        inference: settings of the inference; None: the defaults.
+        learning: settings of the learning; None: the defaults.
         encoder: a causal module of one's own, (batch, time, features) to (batch, time, d_model), instead of the one
-            that the settings name; its weights are left as they are.
-        observation: an observation model of one's own, instead of the one that the settings name.
+            that the config names; its weights are left as they are.
+        observation: an observation model of one's own, instead of the one that the config names.
     """
 
     def __init__(
@@ -57,57 +56,33 @@ class SMCTransformer(nn.Module):
         config: SMCTransformerConfig,
         generator: Generator | int | None = None,
         *,
+        inference: InferenceSettings | None = None,
+        learning: LearningSettings | None = None,
         encoder: nn.Module | None = None,
         observation: ObservationModel | None = None,
     ):
-        super().__init__()
-        self.config = config
-        generator = as_generator(generator)
-        with torch.random.fork_rng(devices=[], enabled=generator is not None):  # torch's own first draws leave no trace
-            self.observation: ObservationModel = (
-                OBSERVATION_MODELS[config.observation](config) if observation is None else observation
-            )
-            if self.observation.n_targets != config.n_targets:
-                raise ValueError(
-                    f"the observation model must have n_targets={config.n_targets}, got {self.observation.n_targets}"
-                )
-            if config.predict_change and not self.observation.can_shift:
-                raise ValueError(f"predict_change has no meaning for {type(self.observation).__name__}")
-            n_features = self.observation.n_features(config.n_inputs)
-            self.encoder: CausalEncoder = make_encoder(config, n_features) if encoder is None else as_encoder(encoder)
-            self.attention = StochasticSelfAttention(
-                config.d_model,
-                config.window,
-                config.covariance,
-                config.initial_latent_variance,
-                config.n_heads,
-                learn_by_gradient=config.noise_learning == "gradient",
-            )
-            self.readout = READOUTS[config.readout](config.d_model, config.d_ff, self.observation.n_parameters)
-        own = (self.attention, self.readout) if encoder is not None else (self.encoder, self.attention, self.readout)
-        for part in own:
-            initialise_weights(part, generator)
-        with torch.no_grad():
-            self.readout.projection.bias.add_(self.observation.initial_parameters())
-        self.eval()  # a model is for use until a trainer says otherwise
+        super().__init__(config, generator, encoder=encoder, observation=observation)
+        self.inference = inference or InferenceSettings()
+        self.learning = learning or LearningSettings()
+
+    @classmethod
+    def from_settings(
+        cls, settings: Mapping[str, Any], generator: Generator | int | None = None, **parts: Any
+    ) -> "SMCTransformer":
+        """A model from one dictionary of architecture, inference and learning; `parts` as in the constructor."""
+        config, inference, learning = split_settings(settings)
+        return cls(config, generator, inference=inference, learning=learning, **parts)
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The type of the parameters."""
-        return self.attention.query.weight.dtype
+    def learning(self) -> LearningSettings:
+        """How gradients are estimated, and what they learn."""
+        return self._learning
 
-    def latent_covariances(self) -> dict[str, Covariance]:
-        """The covariances of the latent noises, by the name of the noise."""
-        return dict(zip(Noise._fields, self.attention.covariances, strict=True))
-
-    def gradient_parameters(self) -> dict[str, nn.Parameter]:
-        """The parameters that gradients learn: not those of EM, nor covariances that are switched off."""
-        by_em = {id(part.factor) for part in self.modules() if isinstance(part, Covariance) and not part.by_gradient}
-        return {
-            name: parameter
-            for name, parameter in self.named_parameters()
-            if parameter.requires_grad and id(parameter) not in by_em
-        }
+    @learning.setter
+    def learning(self, learning: LearningSettings) -> None:
+        self._learning = learning
+        for covariance in self.attention.covariances:
+            covariance.learn_by_gradient_(learning.noise_learning == "gradient")
 
     def filter(
         self,
@@ -115,6 +90,7 @@ class SMCTransformer(nn.Module):
         n_particles: int | None = None,
         generator: Generator | int | None = None,
         *,
+        inference: InferenceSettings | None = None,
         on_collapse: str = "error",
     ) -> FilterResult:
         """Run the particle filter over whole sequences, without gradients.
@@ -122,8 +98,9 @@ class SMCTransformer(nn.Module):
         Args:
             x: X_0, ..., X_T for each sequence; the first `n_targets` features are predicted from t = 1 on. Targets
                 may be missing (NaN), wholly or partly, but not those of X_0.
-            n_particles: number of particles; None: `config.n_particles`.
+            n_particles: number of particles; None: that of the settings.
             generator: a generator or seed; None uses torch's default generator.
+            inference: settings of the inference; None: the model's.
             on_collapse: what to do when no particle can explain an observation: "error" raises a
                 `WeightCollapseError` that names sequence and step; "uniform" goes on with equal weights and
                 counts the likelihood of that observation as zero.
@@ -132,10 +109,10 @@ class SMCTransformer(nn.Module):
             Likelihood, weights, genealogy, diagnostics and one-step predictive distributions.
         """
         x = self.check(x, min_time=2)
-        n_particles = self._particles(n_particles)
+        settings = self.settings(n_particles, inference)
         check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
         generator = as_generator(generator, x.device)
-        return particle_filter(self, x, n_particles, generator, on_collapse=on_collapse, keep_attention=True)
+        return particle_filter(self, x, settings, generator, on_collapse=on_collapse, keep_attention=True)
 
     def replay(
         self,
@@ -165,18 +142,24 @@ class SMCTransformer(nn.Module):
         return replay(self, trajectory_inputs(self, x, completed), noise)
 
     def init_state(
-        self, batch: int = 1, n_particles: int | None = None, generator: Generator | int | None = None
+        self,
+        batch: int = 1,
+        n_particles: int | None = None,
+        generator: Generator | int | None = None,
+        *,
+        inference: InferenceSettings | None = None,
     ) -> StreamState:
         """The state of streams that have not begun; see `smc_transformer.inference.stream`.
 
         Args:
             batch: number of streams.
-            n_particles: particles of each; None: `config.n_particles`.
+            n_particles: particles of each; None: that of the settings.
             generator: a generator or seed; None uses torch's default generator.
+            inference: settings of the inference; None: the model's.
         """
         batch = check_count(batch, "batch")
         generator = as_generator(generator, self.attention.query.weight.device)
-        return StreamState(self, batch, self._particles(n_particles), generator)
+        return StreamState(self, batch, self.settings(n_particles, inference), generator)
 
     def observe(
         self, state: StreamState, x: Float[Tensor, "batch n_inputs"], *, on_collapse: str = "error"
@@ -214,6 +197,7 @@ class SMCTransformer(nn.Module):
         generator: Generator | int | None = None,
         *,
         n_particles: int | None = None,
+        inference: InferenceSettings | None = None,
         on_collapse: str = "error",
     ) -> Float[Tensor, "batch sample horizon n_targets"]:
         """Sample joint paths of the targets after the history.
@@ -225,8 +209,9 @@ class SMCTransformer(nn.Module):
             future_inputs: the inputs that are not targets at the steps of the horizon (the last is not used);
                 needed when there are any.
             generator: a generator or seed; None uses torch's default generator.
-            n_particles: particles that filter the history; None: `config.n_particles`. Every path descends from
-                one of them, so more of them mean more different pasts.
+            n_particles: particles that filter the history; None: that of the settings. Every path descends from one of
+                them, so more of them mean more different pasts.
+            inference: settings of the inference; None: the model's. (A stream keeps those that it began with.)
             on_collapse: what to do when no particle can explain the history, as in `filter`.
 
         Returns:
@@ -236,48 +221,29 @@ class SMCTransformer(nn.Module):
         horizon, n_samples = check_count(horizon, "horizon"), check_count(n_samples, "n_samples")
         if isinstance(history, StreamState):
             self._check_state(history)
-            if n_particles is not None:
-                raise ValueError("the number of particles of a stream is set by init_state")
+            if n_particles is not None or inference is not None:
+                raise ValueError("the number of particles and the inference of a stream are set by init_state")
             known = self._check_future_inputs(future_inputs, history.batch, horizon)
             return history.sample_paths(known, n_samples, as_generator(generator, known.device))
         history = self.check(history, min_time=1, name="history")
         return sample_paths(
             self,
+            self.settings(n_particles, inference),
             history,
             self._check_future_inputs(future_inputs, len(history), horizon),
             n_samples=n_samples,
-            n_particles=self._particles(n_particles),
             on_collapse=on_collapse,
             generator=as_generator(generator, history.device),
         )
 
-    def read_out(
-        self,
-        attention: Float[Tensor, "*batch d_model"],
-        embedding: Float[Tensor, "*#batch d_model"],
-        last_targets: Float[Tensor, "*#batch n_targets"],
-        outputs: Float[Tensor, "*batch n_parameters"] | None = None,
-    ) -> Float[Tensor, "*batch n_parameters"]:
-        """The parameters of the distribution of X_t, from z(t), e_{t-1} and the targets of X_{t-1}.
-
-        `outputs` of the read-out net can be given where they are known already.
-        """
-        parameters: Tensor = self.readout(attention, embedding) if outputs is None else outputs
-        return self.observation.shift(parameters, last_targets) if self.config.predict_change else parameters
-
-    def check(self, x: Any, *, min_time: int, name: str = "x") -> Tensor:
-        """Sequences that this model can read, or an error that says what is wrong with them."""
-        config = self.config
-        x = check_sequences(x, config.n_inputs, self.dtype, min_time=min_time, n_targets=config.n_targets, name=name)
-        self.observation.check(x, name)
-        return x
+    def settings(self, n_particles: int | None = None, inference: InferenceSettings | None = None) -> InferenceSettings:
+        """The settings of an inference: the model's or others, with another number of particles if one is given."""
+        chosen = self.inference if inference is None else inference
+        return chosen.with_particles(n_particles)
 
     def _check_state(self, state: StreamState) -> None:
-        if state.model is not self:
+        if state.network is not self:
             raise ValueError("the state belongs to another model: states come from init_state")
-
-    def _particles(self, n_particles: int | None) -> int:
-        return self.config.n_particles if n_particles is None else check_count(n_particles, "n_particles")
 
     def _check_future_inputs(self, future_inputs: Tensor | None, batch: int, horizon: int) -> Tensor:
         n_known = self.config.n_inputs - self.config.n_targets
@@ -292,3 +258,23 @@ class SMCTransformer(nn.Module):
         if isinstance(future_inputs, Tensor) and tuple(future_inputs.shape) != expected:
             raise ValueError(f"future_inputs must have shape {expected}, got {tuple(future_inputs.shape)}")
         return check_sequences(future_inputs, n_known, self.dtype, min_time=1, name="future_inputs")
+
+
+def split_settings(
+    settings: Mapping[str, Any],
+) -> tuple[SMCTransformerConfig, InferenceSettings, LearningSettings]:
+    """Architecture, inference and learning from one dictionary, as older versions kept them; the rest by default."""
+    kinds = (SMCTransformerConfig, InferenceSettings, LearningSettings)
+    known = set().union(*(kind.names() for kind in kinds))
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        raise ValueError(f"unknown settings {unknown}; known are {sorted(known)}")
+
+    def part(kind: type[FrozenSettings]) -> dict[str, Any]:
+        return {name: value for name, value in settings.items() if name in kind.names()}
+
+    return (
+        SMCTransformerConfig(**part(SMCTransformerConfig)),
+        InferenceSettings(**part(InferenceSettings)),
+        LearningSettings(**part(LearningSettings)),
+    )

@@ -9,7 +9,6 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.inference.filter import FilterResult
 from smc_transformer.learning import EpochReport, Trainer, warmup_cosine
 from smc_transformer.model import SMCTransformer
@@ -48,7 +47,7 @@ def run_demo(
     out.mkdir(parents=True, exist_ok=True)
     source = SYNTHETIC[dataset]
     split = split_sequences(source.sample(N_SEQUENCES, N_STEPS, generator=seed))
-    model = SMCTransformer(SMCTransformerConfig(n_particles=n_particles), generator=seed)
+    model = SMCTransformer.from_settings({"n_particles": n_particles}, generator=seed)
     console.print(
         f"[bold]SMC Transformer[/bold] on {dataset}: {len(split.train)} training sequences of {N_STEPS} steps, "
         f"{n_particles} particles, {sum(p.numel() for p in model.parameters())} parameters"

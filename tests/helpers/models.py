@@ -2,13 +2,13 @@
 
 import torch
 
-from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import SMCTransformer
 from smc_transformer.nn import Covariance
 
 
 def make_model(seed=0, *, spread_covariances=True, **settings):
     """A float64 model with random weights and, unless they are zero, covariances that differ between coordinates."""
-    model = SMCTransformer(SMCTransformerConfig(**settings), generator=seed).double()
+    model = SMCTransformer.from_settings(settings, generator=seed).double()
     if spread_covariances:
         generator = torch.Generator().manual_seed(seed + 1)
         covariances = [part for part in model.modules() if isinstance(part, Covariance)]

@@ -9,7 +9,7 @@ from helpers.oracles import quadrature
 from test_em import assert_statistics_are_posterior_moments
 from test_gradients import assert_gradients_match, exact_gradient
 
-from smc_transformer.inference.future_density import LookAhead
+from smc_transformer.inference.future_density import NetworkFutureDensity
 from smc_transformer.learning import fit, training_step
 from smc_transformer.learning.step import smooth
 from smc_transformer.smc.smoothers import SMOOTHERS
@@ -59,9 +59,9 @@ def test_looking_ahead_is_the_replay_of_every_composite_line(settings, window):
     x = sequences(2, n_steps, model.config.n_inputs)
     result = model.filter(x, n_particles, generator=1)
     trajectories = torch.randint(n_particles, (2, n_trajectories, n_steps), generator=as_generator(2))
-    look_ahead = LookAhead(model, x, result.noise, result.ancestors)
+    future_density = FutureDensity(model, x, result.noise, result.ancestors)
     for step, lag in ((0, 1), (0, 2), (1, 3), (2, 10), (n_steps - 2, 1)):
-        found = look_ahead(step, trajectories, lag)
+        found = future_density(step, trajectories, lag)
         by_hand = composite_log_density(model, x, result, trajectories, step, lag)
         if window is not None:  # densities that do not see the past are left out: the same for all particles
             found, by_hand = found - found[:, :, :1], by_hand - by_hand[:, :, :1]
@@ -74,7 +74,7 @@ def test_with_a_window_of_one_the_future_tells_nothing():
     model = tiny_model(window=1)
     x = TINY_SEQUENCE.expand(2, -1, -1)
     result = model.filter(x, 5, generator=0)
-    future = LookAhead(model, x, result.noise, result.ancestors)(0, result.trajectories, 3)
+    future = FutureDensity(model, x, result.noise, result.ancestors)(0, result.trajectories, 3)
     assert torch.equal(future, torch.zeros(2, 5, 5, dtype=torch.float64))
 
 
@@ -84,7 +84,7 @@ def test_the_present_past_of_an_ancestral_trajectory_has_the_densities_of_the_fi
     x = sequences(3, 6)
     result = model.filter(x, 5, generator=0)
     trajectories, step = result.trajectories, 2
-    future = LookAhead(model, x, result.noise, result.ancestors)(step, trajectories, 2)
+    future = FutureDensity(model, x, result.noise, result.ancestors)(step, trajectories, 2)
     own = future.gather(2, trajectories[:, :, step, None]).squeeze(-1)
     seen = result.predictive.components.log_prob(x[:, None, 1:]).gather(1, trajectories)
     torch.testing.assert_close(own, seen[:, :, step + 1 : step + 3].sum(dim=-1))
@@ -155,9 +155,9 @@ def test_what_a_short_lag_costs(smoother, lag):
 
 
 def test_backward_that_ignores_the_future_is_noticed(monkeypatch):
-    def ignorant(history, n_trajectories, lag, resample, look_ahead, generator=None):
+    def ignorant(history, n_trajectories, lag, resample, future_density, generator=None):
         def nothing(step, trajectories, lag):
-            return torch.zeros_like(look_ahead(step, trajectories, lag))
+            return torch.zeros_like(future_density(step, trajectories, lag))
 
         return honest(history, n_trajectories, lag, resample, nothing, generator)
 

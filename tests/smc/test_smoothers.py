@@ -34,8 +34,8 @@ def random_history(seed=0, batch=3, n_particles=5, n_steps=8, *, resample=system
     return History(ancestors, log_weights)
 
 
-def smooth(name, history, lag, *, n_trajectories=None, seed=0, resample=systematic, look_ahead=None):
-    return SMOOTHERS[name](history, n_trajectories, lag, resample, look_ahead, as_generator(seed))
+def smooth(name, history, lag, *, n_trajectories=None, seed=0, resample=systematic, future_density=None):
+    return SMOOTHERS[name](history, n_trajectories, lag, resample, future_density, as_generator(seed))
 
 
 def no_future(step, trajectories, lag):
@@ -65,7 +65,7 @@ def test_a_new_smoother_is_a_decorated_function(registry):
         SMCTransformerConfig(smoother="straight")
 
     @smoother
-    def straight(history, n_trajectories, lag, resample, look_ahead, generator=None):
+    def straight(history, n_trajectories, lag, resample, future_density, generator=None):
         """Every particle for itself."""
         trajectories = torch.arange(history.ancestors.shape[1]).view(1, -1, 1).expand_as(history.ancestors)
         return SmoothedTrajectories(trajectories, history.log_weights[:, :, -1], ancestral=False)
@@ -104,7 +104,9 @@ def test_the_settings_keep_smoother_and_lag():
 @pytest.mark.parametrize("n_trajectories", [None, 1, 3, 5, 11])
 def test_trajectories_have_particles_and_weights_that_sum_to_one(name, n_trajectories):
     history = random_history()
-    trajectories, log_weights, ancestral = smooth(name, history, 2, n_trajectories=n_trajectories, look_ahead=no_future)
+    trajectories, log_weights, ancestral = smooth(
+        name, history, 2, n_trajectories=n_trajectories, future_density=no_future
+    )
     n_expected = 5 if n_trajectories is None else n_trajectories
     assert (trajectories.shape, log_weights.shape) == ((3, n_expected, 8), (3, n_expected))
     assert (trajectories.dtype, log_weights.dtype) == (torch.long, history.log_weights.dtype)
@@ -120,27 +122,27 @@ def test_trajectories_have_particles_and_weights_that_sum_to_one(name, n_traject
 def test_trajectories_end_where_the_last_weights_say(name, resample):
     history = random_history()
     trajectories = smooth(
-        name, history, 2, n_trajectories=7, resample=resample, seed=4, look_ahead=no_future
+        name, history, 2, n_trajectories=7, resample=resample, seed=4, future_density=no_future
     ).trajectories
     assert torch.equal(trajectories[:, :, -1], resample(history.log_weights[:, :, -1], 7, as_generator(4)))
 
 
 @pytest.mark.parametrize("name", ["genealogy", "fixed_lag", "backward"])
 def test_a_single_step_and_a_single_particle(name):
-    def look_ahead(step, trajectories, lag):
+    def future_density(step, trajectories, lag):
         return torch.zeros(*trajectories.shape[:2], 1, dtype=torch.float64)
 
-    one_step = smooth(name, random_history(n_steps=1), 1, n_trajectories=4, look_ahead=look_ahead)
+    one_step = smooth(name, random_history(n_steps=1), 1, n_trajectories=4, future_density=future_density)
     assert one_step.trajectories.shape == (3, 4, 1)
     one_particle = random_history(n_particles=1)
-    assert smooth(name, one_particle, 2, look_ahead=look_ahead).trajectories.tolist() == [[[0] * 8]] * 3
+    assert smooth(name, one_particle, 2, future_density=future_density).trajectories.tolist() == [[[0] * 8]] * 3
 
 
 @pytest.mark.parametrize("name", ["fixed_lag", "backward"])
 def test_the_generator_determines_the_trajectories(name):
     history = random_history()
     first, again, other = (
-        smooth(name, history, 2, n_trajectories=9, seed=seed, look_ahead=no_future) for seed in (7, 7, 8)
+        smooth(name, history, 2, n_trajectories=9, seed=seed, future_density=no_future) for seed in (7, 7, 8)
     )
     assert torch.equal(first.trajectories, again.trajectories)
     assert not torch.equal(first.trajectories, other.trajectories)
@@ -309,7 +311,7 @@ def test_the_distribution_of_every_slot_without_resampling():
 # --- backward simulation -----------------------------------------------------------------------------------------
 
 
-def test_backward_needs_to_look_ahead():
+def test_backward_needs_to_future_density():
     with pytest.raises(ValueError, match="needs to look ahead"):
         smooth("backward", random_history(), 2)
 
@@ -317,11 +319,11 @@ def test_backward_needs_to_look_ahead():
 def test_backward_asks_about_the_trajectories_it_has_chosen_so_far():
     history, asked = random_history(), []
 
-    def look_ahead(step, trajectories, lag):
+    def future_density(step, trajectories, lag):
         asked.append((step, lag, trajectories.clone()))
         return no_future(step, trajectories, lag)
 
-    trajectories = smooth("backward", history, 3, n_trajectories=4, look_ahead=look_ahead).trajectories
+    trajectories = smooth("backward", history, 3, n_trajectories=4, future_density=future_density).trajectories
     assert [(step, lag) for step, lag, _ in asked] == [(step, 3) for step in (6, 5, 4, 3, 2, 1, 0)]
     for step, _, seen in asked:
         assert torch.equal(seen[:, :, step + 1 :], trajectories[:, :, step + 1 :])
@@ -331,11 +333,11 @@ def test_backward_follows_a_future_that_leaves_no_choice():
     history = random_history()
     wanted = torch.randint(5, (3, 6, 8), generator=as_generator(1))
 
-    def look_ahead(step, trajectories, lag):
+    def future_density(step, trajectories, lag):
         only = torch.full((3, 6, 5), -torch.inf, dtype=torch.float64)
         return only.scatter(2, wanted[:, :, step, None], 0.0)
 
-    trajectories = smooth("backward", history, 1, n_trajectories=6, look_ahead=look_ahead).trajectories
+    trajectories = smooth("backward", history, 1, n_trajectories=6, future_density=future_density).trajectories
     assert torch.equal(trajectories[:, :, :-1], wanted[:, :, :-1])
 
 
@@ -348,11 +350,11 @@ def test_backward_has_the_distribution_of_its_weights():
     ancestors = torch.arange(3).view(1, 3, 1).expand(n_runs, 3, 3).contiguous()
     history = History(ancestors, weights.log().expand(n_runs, 3, 3))
 
-    def look_ahead(step, trajectories, lag):
+    def future_density(step, trajectories, lag):
         return future[step].log()[trajectories[:, :, step + 1]]
 
     trajectories = smooth(
-        "backward", history, 1, n_trajectories=n_trajectories, resample=multinomial, look_ahead=look_ahead
+        "backward", history, 1, n_trajectories=n_trajectories, resample=multinomial, future_density=future_density
     ).trajectories
     n_drawn = n_runs * n_trajectories
     for trajectory in itertools.product(range(3), repeat=3):

@@ -114,14 +114,14 @@ def _forecast_at(
     fitted, settings = forecaster.fitted, forecaster.settings
     generator = fitted.generator.clone_state()
     history = [series.rows(slice(0, len(series) - count)) for series in given]
-    standings, _ = fitted.follow(history, generator)
+    following, _ = fitted.follow(history, generator)
     future = {series.name: series.rows(slice(len(series) - count, len(series) - count + horizon)) for series in given}
-    forecast = fitted.forecast(standings, future, n_paths, generator)
+    forecast = fitted.forecast(following, future, n_paths, generator)
     observed = torch.from_numpy(np.stack([future[name].values for name in forecast.names]))
     observed = observed[..., : len(settings.targets)]
     found = scores.add(forecast, observed, generator)
     columns = forecast.interval(levels) if levels else forecast.mean[[settings.id_column, settings.time_column]]
-    cutoffs = pd.Index([standings[name].last_time for name in forecast.names]).repeat(horizon)
+    cutoffs = pd.Index([following.series[name].last_time for name in forecast.names]).repeat(horizon)
     columns.insert(1, "cutoff", cutoffs)
     answer = columns[[settings.id_column, "cutoff", settings.time_column]].copy()
     for number, target in enumerate(settings.targets):

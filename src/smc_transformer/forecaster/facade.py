@@ -12,7 +12,8 @@ from torch import Generator
 from smc_transformer.forecaster.backtest import Backtest, run_backtest
 from smc_transformer.forecaster.choosing import chosen_names
 from smc_transformer.forecaster.distrust import Distrust
-from smc_transformer.forecaster.fitted import Fitted
+from smc_transformer.forecaster.fitted import Fitted, Following
+from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.folder import load_fitted, save_fitted
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
 from smc_transformer.forecaster.frequency import Frequency, times_after
@@ -119,7 +120,7 @@ class Forecaster:
     @property
     def series(self) -> list[Name]:
         """The series that are followed."""
-        return list(self.fitted.standings)
+        return list(self.fitted.following.series)
 
     def fit(self, df: Any, val_size: int | None = None, progress: bool = True) -> "Forecaster":
         """Train on a table of series, and follow each of them to its last row.
@@ -140,8 +141,8 @@ class Forecaster:
             panel.beginning(series)  # an error now, not after the training
         model, report = self._train(panel, given, training, held_out, progress=progress)
         until = {series.name: series.times[-1] for series in given}
-        fitted = Fitted(settings, model, panel, {}, until, derived_generator(settings.seed, 1))
-        fitted.standings, _ = fitted.follow(given, fitted.generator)
+        fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, derived_generator(settings.seed, 1))
+        fitted.following, _ = fitted.follow(given, fitted.generator)
         self._fitted, self.report = fitted, report
         return self
 
@@ -205,12 +206,14 @@ class Forecaster:
         n_paths = check_count(n_paths, "n_paths")
         generator: Generator | None = fitted.generator.clone_state() if seed is None else as_generator(seed)
         if df is None:
-            standings = {name: fitted.standings[name] for name in chosen_names(series, fitted.standings)}
+            following = fitted.following
+            chosen = chosen_names(series, following.series)
         else:
             given = {one.name: one for one in self._read(df)}
-            standings, _ = fitted.follow([given[name] for name in chosen_names(series, given)], generator)
-        times = {name: times_after(standing.last_time, h, self.settings.freq) for name, standing in standings.items()}
-        return fitted.forecast(standings, self._future(times, future), n_paths, generator)
+            chosen = chosen_names(series, given)
+            following, _ = fitted.follow([given[name] for name in chosen], generator)
+        times = {name: times_after(following.series[name].last_time, h, self.settings.freq) for name in chosen}
+        return fitted.forecast(following, self._future(times, future), n_paths, generator)
 
     def update(self, df_new: Any, level: Numbers = (80, 95), *, distrust: Number | None = None) -> pd.DataFrame:
         """Follow the series over new rows: a filter step for each, no new training, at the cost of the new rows only.
@@ -234,7 +237,7 @@ class Forecaster:
         if distrust is not None:
             (percent,) = check_levels(distrust)
             doubt = Distrust(percent, len(self.settings.targets), patience=self.settings.horizon)
-        last_times = {name: standing.last_time for name, standing in fitted.standings.items()}
+        last_times = {name: followed.last_time for name, followed in fitted.following.series.items()}
         judged = fitted.update(self._read(df_new, after=last_times), doubt)
         return surprise_table(self.settings, judged, levels, doubt)
 

@@ -11,32 +11,38 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.forecaster.distrust import Distrust
-from smc_transformer.forecaster.following import Judgement, filter_series, join, judged_step, part_of, standing
+from smc_transformer.forecaster.fleet import Fleet
+from smc_transformer.forecaster.following import Follower, Judgement
 from smc_transformer.forecaster.forecast import Forecast, mixture_of_paths
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.paths import draw_futures
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series
-from smc_transformer.inference.population import Population
+from smc_transformer.inference.state import ParticleState
 from smc_transformer.model import SMCTransformer
 from smc_transformer.predictive import VarianceParts
 
 
-class Standing(NamedTuple):
-    """Where a series is.
+class Followed(NamedTuple):
+    """What is known of a followed series beside its particles.
 
     Attributes:
-        population: its particles after its last row.
-        last_time: the time of that row.
+        last_time: the time of its last row.
         scaler: its scaling.
         runs: of each modelled column, how many of its last values were outside what is believed (`Distrust`).
     """
 
-    population: Population
     last_time: Any
     scaler: Scaler
     runs: tuple[int, ...]
+
+
+class Following(NamedTuple):
+    """Series that are followed: their particles, and what else is known of them."""
+
+    fleet: Fleet
+    series: dict[Name, Followed]
 
 
 class Ready(NamedTuple):
@@ -70,7 +76,7 @@ class Fitted:
         settings: of the forecaster.
         model: the trained model.
         panel: scaling.
-        standings: where each series is.
+        following: the series that are followed.
         trained_until: the last time of each series that the fit has seen.
         generator: source of the filter's randomness; forecasts use copies of it.
     """
@@ -78,7 +84,7 @@ class Fitted:
     settings: Settings
     model: SMCTransformer
     panel: Panel
-    standings: dict[Name, Standing]
+    following: Following
     trained_until: dict[Name, Any]
     generator: Generator
 
@@ -87,9 +93,14 @@ class Fitted:
         """A time that the fit has seen: its zone is that of all times."""
         return next(iter(self.trained_until.values()))
 
+    @property
+    def follower(self) -> Follower:
+        """The model, and how it follows series."""
+        return Follower(self.model, self.model.settings(self.settings.n_particles))
+
     def follow(
         self, given: Sequence[Series], generator: Generator | None, *, judging: bool = False
-    ) -> tuple[dict[Name, Standing], list[Judged]]:
+    ) -> tuple[Following, list[Judged]]:
         """Filter series from their first complete rows; where they stand then, and how surprising their rows were."""
         return self._follow([self._beginning(series) for series in given], generator, judging=judging)
 
@@ -102,20 +113,24 @@ class Fitted:
             given: rows after those known.
             distrust: which values are taken for missing; None: none.
         """
-        new = [self._beginning(series) for series in given if series.name not in self.standings]
-        going = [self._next_rows(series) for series in given if series.name in self.standings]
+        fleet, known = self.following
+        new = [self._beginning(series) for series in given if series.name not in known]
+        going = [self._next_rows(series) for series in given if series.name in known]
         generator = self.generator.clone_state()
-        standings, judged = self._follow(new, generator, judging=True, distrust=distrust)
-        # Those that stand at the same place take their steps together.
-        alike: dict[tuple[Any, ...], list[Ready]] = {}
-        for one in going:
-            place = standing(self.standings[one.series.name].population)
-            alike.setdefault((*place, len(one.series)), []).append(one)
-        for together in alike.values():
-            after, judgements = self._go_on_together(together, generator, distrust)
-            standings.update(after)
+        begun, judged = self._follow(new, generator, judging=True, distrust=distrust)
+        stepped, followed = [], dict(begun.series)
+        # Series that have seen equally much and get equally many rows take their steps together.
+        for numbers in fleet.groups([one.series.name for one in going], [len(one.series) for one in going]):
+            together = [going[number] for number in numbers]
+            names = [one.series.name for one in together]
+            state, judgements = self._step_together(together, fleet.take(names), generator, distrust)
+            stepped.append((names, state))
             judged += judgements
-        self.standings.update(standings)
+            followed.update((one.series.name, self._after(one.series, one)) for one in judgements)
+        for names, state in stepped:
+            fleet.put(names, state)
+        fleet.add(begun.fleet.blocks())
+        known.update(followed)
         self.generator.set_state(generator.get_state())
         order = {series.name: place for place, series in enumerate(given)}
         return sorted(judged, key=lambda one: order[one.series.name])
@@ -125,52 +140,50 @@ class Fitted:
         return Ready(begun, scaler, self.panel.rows(begun, scaler))
 
     def _next_rows(self, series: Series) -> Ready:
-        scaler = self.standings[series.name].scaler
+        scaler = self.following.series[series.name].scaler
         columns = (self.panel.values(series, scaler), self.panel.known(series))
         return Ready(series, scaler, torch.from_numpy(np.concatenate(columns, axis=1)).float())
 
     def _follow(
         self, ready: list[Ready], generator: Generator | None, *, judging: bool, distrust: Distrust | None = None
-    ) -> tuple[dict[Name, Standing], list[Judged]]:
-        rows = [one.rows for one in ready]
-        populations, judgements = filter_series(
-            self.model, rows, self.settings.n_particles, generator, judging=judging, distrust=distrust
+    ) -> tuple[Following, list[Judged]]:
+        parts, judgements = self.follower.filter_series(
+            [one.rows for one in ready], generator, judging=judging, distrust=distrust
         )
-        standings, judged = {}, []
-        for (series, scaler, _), population, judgement in zip(ready, populations, judgements, strict=True):
-            standings[series.name] = Standing(population, series.times[-1], scaler, self._last_runs(judgement))
-            judged.append(Judged(series.rows(slice(1, None)), scaler, judgement))
-        return standings, judged
+        fleet = Fleet(([ready[number].series.name for number in numbers], state) for numbers, state in parts)
+        judged = [
+            Judged(one.series.rows(slice(1, None)), one.scaler, judgement)
+            for one, judgement in zip(ready, judgements, strict=True)
+        ]
+        followed = {one.series.name: self._after(one.series, after) for one, after in zip(ready, judged, strict=True)}
+        return Following(fleet, followed), judged
 
-    def _go_on_together(
-        self, together: list[Ready], generator: Generator, distrust: Distrust | None
-    ) -> tuple[dict[Name, Standing], list[Judged]]:
-        n_modelled = len(self.settings.modelled)
-        before = [self.standings[one.series.name] for one in together]
+    def _step_together(
+        self, together: list[Ready], state: ParticleState, generator: Generator, distrust: Distrust | None
+    ) -> tuple[ParticleState, list[Judged]]:
+        follower, n_modelled = self.follower, len(self.settings.modelled)
         targets, known = torch.stack([one.rows for one in together]).tensor_split([n_modelled], dim=-1)
-        population, runs = join([one.population for one in before]), torch.tensor([one.runs for one in before])
+        runs = torch.tensor([self.following.series[one.series.name].runs for one in together])
         steps = []
         for row in range(targets.shape[1]):
-            steps.append(judged_step(population, known[:, row], targets[:, row], runs, generator, distrust))
+            steps.append(follower.judged_step(state, known[:, row], targets[:, row], runs, generator, distrust))
             runs = steps[-1].runs
-        standings, judged = {}, []
-        for number, (series, scaler, _) in enumerate(together):
-            alone = join([part_of(population, slice(number, number + 1))])
-            judgement = Judgement(
-                *(torch.stack([part[number] for part in parts]) for parts in zip(*steps, strict=True))
-            )
-            standings[series.name] = Standing(alone, series.times[-1], scaler, self._last_runs(judgement))
-            judged.append(Judged(series, scaler, judgement))
-        return standings, judged
+        whole = Judgement(*(torch.stack(parts, dim=1) for parts in zip(*steps, strict=True)))
+        judged = [
+            Judged(one.series, one.scaler, Judgement(*(part[number] for part in whole)))
+            for number, one in enumerate(together)
+        ]
+        return state, judged
 
-    def _last_runs(self, judgement: Judgement) -> tuple[int, ...]:
-        if len(judgement.runs) == 0:
-            return (0,) * len(self.settings.modelled)
-        return tuple(judgement.runs[-1].tolist())
+    def _after(self, series: Series, judged: Judged) -> Followed:
+        """A series after its rows, of which the first may not have been judged."""
+        runs = judged.judgement.runs
+        last = tuple(runs[-1].tolist()) if len(runs) else (0,) * len(self.settings.modelled)
+        return Followed(series.times[-1], judged.scaler, last)
 
     def forecast(
         self,
-        standings: Mapping[Name, Standing],
+        following: Following,
         future: Mapping[Name, Series],
         n_paths: int,
         generator: Generator | None,
@@ -178,21 +191,20 @@ class Fitted:
         """Draw the futures of series.
 
         Args:
-            standings: where they are.
-            future: the times to forecast, and what is known of them.
+            following: where series are.
+            future: the series to forecast: the times, and what is known of them.
             n_paths: paths of each series.
             generator: source of randomness.
         """
-        settings, n_targets = self.settings, len(self.settings.targets)
-        known = np.stack([self.panel.known(future[name]) for name in standings])
-        populations = [one.population for one in standings.values()]
-        futures = draw_futures(populations, torch.from_numpy(known).float(), n_paths, generator)
-        scalers = tuple(one.scaler.first(n_targets) for one in standings.values())
+        settings, n_targets, names = self.settings, len(self.settings.targets), tuple(future)
+        known = torch.from_numpy(np.stack([self.panel.known(series) for series in future.values()])).float()
+        futures = draw_futures(self.follower, following.fleet, names, known, n_paths, generator)
+        scalers = tuple(following.series[name].scaler.first(n_targets) for name in names)
         scaled = futures.paths[..., :n_targets].double().numpy()
         squares = torch.from_numpy(np.stack([scaler.spread**2 for scaler in scalers]))[:, None]
-        times: tuple[pd.Index, ...] = tuple(future[name].times for name in standings)
+        times: tuple[pd.Index, ...] = tuple(series.times for series in future.values())
         return Forecast(
-            names=tuple(standings),
+            names=names,
             times=times,
             targets=settings.targets,
             paths=np.stack([scaler.inverse(paths) for scaler, paths in zip(scalers, scaled, strict=True)]),

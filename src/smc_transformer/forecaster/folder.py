@@ -17,17 +17,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Generator, Tensor
 
-from smc_transformer.forecaster.fitted import Fitted, Standing
-from smc_transformer.forecaster.following import TENSORS, assemble
+from smc_transformer.forecaster.fitted import Fitted, Followed, Following
+from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
-from smc_transformer.inference.population import Population
-from smc_transformer.model import SMCTransformer
+from smc_transformer.forecaster.table import Name
+from smc_transformer.inference.state import ParticleState
 
 FORMAT = "smc-transformer-forecaster"
 VERSION = 2
@@ -92,7 +93,7 @@ def load_fitted(path: Path) -> Fitted:
         panel = Panel(settings, Scaler.from_dict(scaling["known_scaler"]), np.array(scaling["units"], float))
     except (KeyError, TypeError, ValueError) as error:
         raise SavedForecasterError(f"{path / CONFIG} is damaged: {error!r}") from None
-    model = SMCTransformer(settings.model_config(), generator=0)
+    model = settings.make_model(generator=0)
     weights, _ = _read_tensors(path / MODEL, number)
     try:
         model.load_state_dict(weights)
@@ -100,14 +101,12 @@ def load_fitted(path: Path) -> Fitted:
         raise SavedForecasterError(f"{path / MODEL} does not fit the settings in {CONFIG}: {error}") from None
     tensors, header = _read_tensors(path / STATES, number)
     try:
-        if config["version"] == 1:
-            tensors, header = _renamed(tensors, header)
-        standings, until = {}, {}
-        for place, one in enumerate(header["series"]):
+        parts = _rows_of_version_1(tensors, header) if config["version"] == 1 else _rows(tensors, header)
+        following, until = Following(Fleet(parts), {}), {}
+        for one in header["series"]:
             scaler = Scaler.from_dict(one["scaler"])
-            population = _population(model, tensors, place, one)
             runs = tuple(one.get("runs", [0] * len(settings.modelled)))
-            standings[one["name"]] = Standing(population, _time(one["last_time"]), scaler, runs)
+            following.series[one["name"]] = Followed(_time(one["last_time"]), scaler, runs)
             if one["trained_until"] is not None:
                 panel.scalers[one["name"]] = scaler
                 until[one["name"]] = _time(one["trained_until"])
@@ -115,51 +114,52 @@ def load_fitted(path: Path) -> Fitted:
         generator.set_state(tensors["generator"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise SavedForecasterError(f"{path / STATES} is damaged: {error!r}") from None
-    return Fitted(settings, model, panel, standings, until, generator)
+    return Fitted(settings, model, panel, following, until, generator)
 
 
 def _write_states(folder: Path, fitted: Fitted, number: str) -> None:
     tensors: dict[str, Tensor] = {"generator": fitted.generator.get_state()}
-    listed = []
-    for place, (name, one) in enumerate(fitted.standings.items()):
-        population = one.population
-        for field in TENSORS:
-            tensor = getattr(population, field).contiguous()
-            if field in ("trajectories", "keys", "values") and population.n_slots < population.capacity:
-                tensor = tensor.clone()
-                tensor[:, :, population.n_slots :] = 0  # slots never written hold whatever was in memory
-            tensors[f"{place}/{field}"] = tensor
-        for layer, tensor in enumerate(population.encoder_state):
-            tensors[f"{place}/encoder/{layer}"] = tensor.contiguous()
-        listed.append(
-            {
-                "name": name,
-                "last_time": _plain_time(one.last_time),
-                "trained_until": _plain_time(fitted.trained_until.get(name)),
-                "scaler": one.scaler.to_dict(),
-                "runs": one.runs,
-                "position": population.position,
-                "n_slots": population.n_slots,
-                "trajectories_are_own": population.trajectories_are_own,
-                "encoder_tensors": len(population.encoder_state),
-            }
-        )
+    blocks = []
+    for place, (names, state) in enumerate(fitted.following.fleet.blocks()):
+        tensors |= {f"{place}/{name}": tensor for name, tensor in state.named_tensors().items()}
+        blocks.append({"names": names, "trajectories_are_own": state.trajectories_are_own})
+    listed = [
+        {
+            "name": name,
+            "last_time": _plain_time(one.last_time),
+            "trained_until": _plain_time(fitted.trained_until.get(name)),
+            "scaler": one.scaler.to_dict(),
+            "runs": one.runs,
+        }
+        for name, one in fitted.following.series.items()
+    ]
     unfinished = folder / (STATES + ".unfinished")
-    save_file(tensors, unfinished, metadata={"header": json.dumps({"fit": number, "series": listed})})
+    header = {"fit": number, "series": listed, "blocks": blocks}
+    save_file(tensors, unfinished, metadata={"header": json.dumps(header)})
     os.replace(unfinished, folder / STATES)
 
 
-def _population(model: SMCTransformer, tensors: dict[str, Tensor], place: int, stored: dict[str, Any]) -> Population:
-    state = tuple(tensors[f"{place}/encoder/{layer}"] for layer in range(stored["encoder_tensors"]))
-    fields = {field: tensors[f"{place}/{field}"] for field in TENSORS}
-    return assemble(model, fields, state, stored["position"], stored["n_slots"], stored["trajectories_are_own"])
+def _rows(tensors: dict[str, Tensor], header: dict[str, Any]) -> list[tuple[list[Name], ParticleState]]:
+    """The blocks of the fleet, with the names of their series."""
+    return [
+        (block["names"], _state(tensors, place, block["trajectories_are_own"]))
+        for place, block in enumerate(header["blocks"])
+    ]
 
 
-def _renamed(tensors: dict[str, Tensor], header: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """States of format version 1, where trajectories were called lines."""
-    for one in header["series"]:
-        one["trajectories_are_own"] = one.pop("lines_are_own")
-    return {name.replace("/lines", "/trajectories"): tensor for name, tensor in tensors.items()}, header
+def _rows_of_version_1(tensors: dict[str, Tensor], header: dict[str, Any]) -> list[tuple[list[Name], ParticleState]]:
+    """States of format version 1: a block for each series, where trajectories were called lines."""
+    tensors = {name.replace("/lines", "/trajectories"): tensor for name, tensor in tensors.items()}
+    for place, one in enumerate(header["series"]):
+        for counter in ("position", "n_slots"):
+            tensors[f"{place}/{counter}"] = torch.tensor([one[counter]])
+    return [([one["name"]], _state(tensors, place, one["lines_are_own"])) for place, one in enumerate(header["series"])]
+
+
+def _state(tensors: dict[str, Tensor], place: int, trajectories_are_own: bool) -> ParticleState:
+    prefix = f"{place}/"
+    own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return ParticleState.from_named_tensors(own, trajectories_are_own=trajectories_are_own)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.forecaster.following import join, meet_known, standing
-from smc_transformer.inference.population import Population
+from smc_transformer.forecaster.fleet import Fleet
+from smc_transformer.forecaster.following import Follower, meet_known
+from smc_transformer.forecaster.table import Name
+from smc_transformer.inference.paths import NUMBERS_AT_ONCE, path_numbers, walk_paths
+from smc_transformer.inference.state import ParticleState
+from smc_transformer.inference.step import spread
 from smc_transformer.predictive import VarianceParts
-
-NUMBERS_AT_ONCE = 2**26
-"""About how many numbers the paths hold at a time (256 MiB): series are done in chunks."""
 
 
 class Futures(NamedTuple):
@@ -32,7 +33,9 @@ class Futures(NamedTuple):
 
 
 def draw_futures(
-    populations: Sequence[Population],
+    follower: Follower,
+    fleet: Fleet,
+    names: Sequence[Name],
     known: Float[Tensor, "series horizon known"],
     n_paths: int,
     generator: Generator | None,
@@ -40,53 +43,55 @@ def draw_futures(
     """Draw paths from where the particles of each series stand; they stay as they are.
 
     Args:
-        populations: the particles of each series.
+        follower: the network, and how it follows series.
+        fleet: the particles.
+        names: the series.
         known: the known inputs of the times of the horizon.
         n_paths: paths of each series.
         generator: source of randomness.
     """
-    config = populations[0].model.config
-    held = 2 * (1 + config.encoder_layers) * n_paths * (known.shape[1] + (config.window or 64)) * config.d_model
+    config = follower.network.config
+    held = path_numbers(follower.network, n_paths, known.shape[1] + (config.window or 64)) * config.d_model
     at_once = max(1, NUMBERS_AT_ONCE // held)
-    alike: dict[tuple[int, int, int, bool], list[int]] = {}
-    for number, population in enumerate(populations):
-        alike.setdefault(standing(population), []).append(number)
-    done: dict[int, Futures] = {}
-    for numbers in alike.values():
+    order, found = [], []
+    for numbers in fleet.groups(names):
         for start in range(0, len(numbers), at_once):
             chosen = numbers[start : start + at_once]
-            found = _draw(join([populations[number] for number in chosen]), known[chosen], n_paths, generator)
-            for place, number in enumerate(chosen):
-                parts = VarianceParts(*(part[place] for part in found.parts))
-                done[number] = Futures(found.paths[place], found.first[place], parts)
-    ordered = [done[number] for number in range(len(populations))]
+            order += chosen
+            state = fleet.take([names[number] for number in chosen])
+            found.append(_draw(follower, state, known[chosen], n_paths, generator))
+    back = torch.tensor(order).argsort()
+
+    def joined(parts: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(parts))[back]
+
     return Futures(
-        torch.stack([one.paths for one in ordered]),
-        torch.stack([one.first for one in ordered]),
-        VarianceParts(*(torch.stack(parts) for parts in zip(*(one.parts for one in ordered), strict=True))),
+        joined([one.paths for one in found]),
+        joined([one.first for one in found]),
+        VarianceParts(*(joined(parts) for parts in zip(*(one.parts for one in found), strict=True))),
     )
 
 
 @torch.no_grad()
 def _draw(
-    population: Population, known: Float[Tensor, "batch horizon known"], n_paths: int, generator: Generator | None
+    follower: Follower,
+    state: ParticleState,
+    known: Float[Tensor, "batch horizon known"],
+    n_paths: int,
+    generator: Generator | None,
 ) -> Futures:
-    model = population.model
-    batch, horizon, _ = known.shape
-    meet_known(population, known[:, 0])
-    fresh, _ = population.spread(n_paths, horizon, generator)
-    paths = known.new_empty(batch, n_paths, horizon, model.config.n_targets)
-    between, within = (known.new_empty(batch, horizon, model.config.n_targets) for _ in range(2))
-    first = known.new_empty(0)
-    for ahead in range(horizon):
-        noise = model.attention.draw_noise(batch, n_paths, 1, generator).at(0)
-        _, parameters = fresh.mutate(fresh.embed(), noise)
-        first = parameters if ahead == 0 else first
-        distribution = model.observation.components(parameters)
-        between[:, ahead] = distribution.mean.var(dim=1, correction=0)
-        within[:, ahead] = distribution.variance.mean(dim=1)
-        paths[:, :, ahead] = distribution.sample(generator)
-        if ahead + 1 < horizon:
-            next_known = known[:, None, ahead + 1].expand(-1, n_paths, -1)
-            fresh.receive(torch.cat((paths[:, :, ahead], next_known), dim=-1))
-    return Futures(paths, first, VarianceParts(between, within))
+    network, settings = follower
+    meet_known(network, state, known[:, 0])
+    paths, _ = spread(network, settings, state, n_paths, known.shape[1], generator)
+    # The known inputs of a step come before it; nothing comes after the last one.
+    later = torch.cat((known[:, 1:], torch.zeros_like(known[:, :1])), dim=1)
+    first, targets, between, within = None, [], [], []
+    for step in walk_paths(network, paths, later, generator):
+        first = step.parameters if first is None else first
+        components = network.observation.components(step.parameters)
+        between.append(components.mean.var(dim=1, correction=0))
+        within.append(components.variance.mean(dim=1))
+        targets.append(step.targets)
+    assert first is not None
+    parts = VarianceParts(torch.stack(between, dim=1), torch.stack(within, dim=1))
+    return Futures(torch.stack(targets, dim=2), first, parts)

@@ -5,12 +5,14 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
+from torch import Generator
 
 from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.forecaster.calendar import CYCLES
 from smc_transformer.forecaster.frequency import Frequency, check_frequency
 from smc_transformer.forecaster.scaling import SCALINGS
-from smc_transformer.nn.observation.registry import OBSERVATION_MODELS
+from smc_transformer.model import SMCTransformer, split_settings
+from smc_transformer.network import make_observation
 from smc_transformer.nn.observation.support import WholeNumbers
 from smc_transformer.support.checks import check_choice, check_count, check_number
 
@@ -114,8 +116,7 @@ class Settings:
 
     def support(self) -> WholeNumbers | None:
         """The values of a distribution of whole numbers, which no scaling may touch; None: all numbers."""
-        config = self.model_config()
-        return OBSERVATION_MODELS[config.observation](config).support
+        return make_observation(self.model_config()).support
 
     def training_settings(self) -> TrainingSettings:
         """The settings of the training."""
@@ -126,29 +127,35 @@ class Settings:
         return TrainingSettings(**self.training)
 
     def model_config(self) -> SMCTransformerConfig:
-        """The settings of the model: defaults for forecasting, with what the user overrides."""
+        """The architecture of the model."""
+        return split_settings(self._model_settings())[0]
+
+    def make_model(self, generator: Generator | int | None) -> SMCTransformer:
+        """A model with random weights."""
+        return SMCTransformer.from_settings(self._model_settings(), generator)
+
+    def _model_settings(self) -> dict[str, Any]:
+        """Architecture, inference and learning: defaults for forecasting, with what the user overrides."""
         for name in ("n_inputs", "n_targets"):
             if name in self.config:
                 raise ValueError(f"config must not hold {name}: it follows from the columns")
         # A scale a little too large on a logarithm becomes an absurd count through the exponential
         # (docs/observation_models.md).
         distribution = "gaussian" if "log1p" in self.kinds() else "student_t"
-        return SMCTransformerConfig.from_dict(
-            {
-                "d_model": 32,
-                "d_ff": 32,
-                "encoder": "gru",
-                "window": min(self.input_size, 24),
-                "input_changes": True,
-                "predict_change": self.config.get("observation") != "categorical",
-                "observation": distribution,
-                "initial_latent_variance": 0.05,
-                "n_particles": 10,
-                **self.config,
-                "n_inputs": len(self.modelled) + self.n_known,
-                "n_targets": len(self.modelled),
-            }
-        )
+        return {
+            "d_model": 32,
+            "d_ff": 32,
+            "encoder": "gru",
+            "window": min(self.input_size, 24),
+            "input_changes": True,
+            "predict_change": self.config.get("observation") != "categorical",
+            "observation": distribution,
+            "initial_latent_variance": 0.05,
+            "n_particles": 10,
+            **self.config,
+            "n_inputs": len(self.modelled) + self.n_known,
+            "n_targets": len(self.modelled),
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""

@@ -67,7 +67,7 @@ def train(
     """
     if validation is not None:
         validation = validation[evenly_spaced(len(validation), VALIDATION_WINDOWS)]
-    model = SMCTransformer(settings.model_config(), generator=settings.seed)
+    model = settings.make_model(settings.seed)
     if isinstance(model.encoder, ChangesEncoder):
         model.encoder.set_scales_(windows)
     reports = train_in_stages(

@@ -6,22 +6,21 @@ with it as its own input; where coordinates are missing, the others weight, and 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from smc_transformer.inference.population import Population
-from smc_transformer.inference.proposals import PROPOSALS
+from smc_transformer.inference.settings import InferenceSettings
+from smc_transformer.inference.state import ParticleState
+from smc_transformer.inference.step import begin, observe_step, peek, predict_step
 from smc_transformer.kernels.filter import can_filter, run_filter
+from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.predictive import Mixture
 from smc_transformer.smc.genealogy import trace_trajectories, unique_ancestors
 from smc_transformer.smc.weights import effective_sample_size
-
-if TYPE_CHECKING:
-    from smc_transformer.model import SMCTransformer
 
 ON_COLLAPSE = ("error", "uniform")
 
@@ -90,9 +89,9 @@ class Trace(NamedTuple):
 
 @torch.no_grad()
 def particle_filter(
-    model: "SMCTransformer",
+    network: Network,
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
-    n_particles: int,
+    settings: InferenceSettings,
     generator: Generator | None = None,
     *,
     on_collapse: str = "error",
@@ -100,14 +99,14 @@ def particle_filter(
     noise: Noise | None = None,
 ) -> FilterResult:
     """Run the filter; `noise` instead of fresh draws makes runs comparable."""
-    noise = _noise_for(model, x, n_particles, generator, noise)
-    trace, _ = _run(model, x, noise, on_collapse, generator, keep_attention=keep_attention)
+    noise = _noise_for(network, x, settings, generator, noise)
+    trace, _ = _run(network, x, settings, noise, on_collapse, generator, keep_attention=keep_attention)
     return FilterResult(
         log_increments=trace.log_increments,
         log_weights=trace.log_weights,
         ancestors=trace.ancestors,
         resampled=trace.resampled,
-        predictive=model.observation.mixture(trace.prior_log_weights, trace.parameters),
+        predictive=network.observation.mixture(trace.prior_log_weights, trace.parameters),
         noise=noise,
         read_outs=trace.read_outs,
         attention=trace.attention,
@@ -116,54 +115,56 @@ def particle_filter(
 
 
 @torch.no_grad()
-def filter_population(
-    model: "SMCTransformer",
-    x: Float[Tensor, "batch time_plus_1 n_inputs"],
-    n_particles: int,
+def filter_state(
+    network: Network,
+    x: Float[Tensor, "batch time n_inputs"],
+    settings: InferenceSettings,
     generator: Generator | None = None,
     *,
     on_collapse: str = "error",
     noise: Noise | None = None,
-) -> Population:
-    """Run the filter; returns the particles as they stand at the end, ready to go on."""
-    noise = _noise_for(model, x, n_particles, generator, noise)
-    _, population = _run(model, x, noise, on_collapse, generator, keep_population=True)
-    assert population is not None
-    return population
+) -> ParticleState:
+    """Run the filter; returns the particles after the last observation, ready to go on."""
+    if x.shape[1] == 1:
+        return begin(network, x[:, 0], settings.n_particles, capacity=0)
+    noise = _noise_for(network, x, settings, generator, noise)
+    _, state = _run(network, x, settings, noise, on_collapse, generator, keep_state=True)
+    assert state is not None
+    return state
 
 
 def _noise_for(
-    model: "SMCTransformer", x: Tensor, n_particles: int, generator: Generator | None, given: Noise | None
+    network: Network, x: Tensor, settings: InferenceSettings, generator: Generator | None, given: Noise | None
 ) -> Noise:
     """Given or fresh noise; a proposal that draws z again writes down the noise of it, in a copy."""
     if given is None:
-        return model.attention.draw_noise(len(x), n_particles, x.shape[1] - 1, generator)
-    return given._replace(attention=given.attention.clone()) if PROPOSALS[model.config.proposal].draws_again else given
+        return network.attention.draw_noise(len(x), settings.n_particles, x.shape[1] - 1, generator)
+    return given._replace(attention=given.attention.clone()) if settings.propose.draws_again else given
 
 
 def _run(
-    model: "SMCTransformer",
+    network: Network,
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
+    settings: InferenceSettings,
     noise: Noise,
     on_collapse: str,
     generator: Generator | None,
     *,
     keep_attention: bool = False,
-    keep_population: bool = False,
-) -> tuple[Trace, Population | None]:
+    keep_state: bool = False,
+) -> tuple[Trace, ParticleState | None]:
     batch, n_particles, n_steps, d_model = noise.query.shape
-    n_targets = model.config.n_targets
-    observed = ~x[:, 1:, :n_targets].isnan()
-    missing_steps = (~observed).any(dim=-1).any(dim=0)
+    n_targets = network.config.n_targets
+    missing = x[:, 1:, :n_targets].isnan().any(dim=-1).any(dim=0)
     # Inputs are shared by all particles up to the first gap; from there on each particle has its own.
-    n_shared = 1 + int(missing_steps.int().argmax()) if missing_steps.any() else n_steps
-    embedding, encoder_state = model.encoder.encode(model.observation.features(x[:, :n_shared]))
+    n_shared = 1 + int(missing.int().argmax()) if missing.any() else n_steps
+    embedding, encoder_state = network.encoder.encode(network.observation.features(x[:, :n_shared]))
 
     def empty(*shape: int) -> Tensor:
         return x.new_empty(batch, n_particles, n_steps, *shape)
 
-    parameters = empty(model.observation.n_parameters)
-    draws_again = PROPOSALS[model.config.proposal].draws_again
+    parameters = empty(network.observation.n_parameters)
+    draws_again = settings.propose.draws_again
     trace = Trace(
         ancestors=empty().long(),
         resampled=torch.zeros(batch, n_steps, dtype=torch.bool, device=x.device),
@@ -173,24 +174,28 @@ def _run(
         parameters=parameters,
         read_outs=torch.empty_like(parameters) if draws_again else parameters,
         attention=empty(d_model) if keep_attention else None,
-        completed=empty(n_targets) if missing_steps.any() else None,
+        completed=empty(n_targets) if missing.any() else None,
     )
-    fast = not draws_again and can_filter(model, x)
-    population = None
-    if keep_population or not fast:
-        population = Population(model, x[:, None, 0], n_particles, capacity=n_steps, encoder_state=encoder_state)
+    fast = not draws_again and can_filter(network, settings, x)
+    state = None
+    if keep_state or not fast:
+        state = begin(network, x[:, 0], n_particles, n_steps, encoder_state)
     if fast:
-        run_filter(model, x, embedding, noise, trace, population, on_collapse, generator)
-    elif population is not None:
-        _walk(population, x, observed, missing_steps, embedding, noise, trace, on_collapse, generator)
-    return trace, population
+        run_filter(network, settings, x, embedding, noise, trace, state, on_collapse, generator)
+        if state is not None:
+            state.last, state.log_weights = x[:, None, -1], trace.log_weights[:, :, -1]
+            state.position, state.n_slots = state.position + n_steps, state.n_slots + n_steps
+            state.informed, state.trajectories_are_own = torch.ones_like(state.informed), False
+    elif state is not None:
+        _walk(network, settings, state, x, embedding, noise, trace, on_collapse, generator)
+    return trace, state
 
 
 def _walk(
-    population: Population,
+    network: Network,
+    settings: InferenceSettings,
+    state: ParticleState,
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
-    observed: Bool[Tensor, "batch time n_targets"],
-    missing_steps: Bool[Tensor, "time"],
     embedding: Float[Tensor, "batch shared d_model"],
     noise: Noise,
     trace: Trace,
@@ -198,32 +203,60 @@ def _walk(
     generator: Generator | None,
 ) -> None:
     """Take the particles through all steps, one after the other, and write the trace."""
-    model = population.model
-    proposal = PROPOSALS[model.config.proposal]
-    for step, gap in enumerate(missing_steps.tolist()):
-        shared = step < embedding.shape[1]
-        look_ahead = predicted = None
-        if proposal.looks_ahead and shared and not gap and step > 0:
-            # The prediction must not know X_t, so it comes from particles that were not selected by it.
-            before = population.log_weights
-            fresh = model.attention.draw_noise(len(x), population.n_particles, 1, generator).at(0)
-            predicted = population.peek(embedding[:, None, step], fresh)[1]
-            target = x[:, step + 1, : model.config.n_targets]
-            look_ahead = proposal.look_ahead(population, embedding[:, None, step], target)
-        selection = population.select(generator, look_ahead)
-        trace.ancestors[:, :, step], trace.resampled[:, step] = selection.ancestors, selection.resampled
-        trace.prior_log_weights[:, :, step] = population.log_weights if predicted is None else before
-
-        z, parameters = population.mutate(embedding[:, None, step] if shared else population.embed(), noise.at(step))
-        trace.log_increments[:, step], drawn = population.absorb(
-            parameters, x[:, step + 1], observed[:, step] if gap else None, on_collapse, generator
+    for step in range(noise.query.shape[2]):
+        shared = embedding[:, None, step] if step < embedding.shape[1] else None
+        first_stage, anticipated = None, None
+        if settings.propose.anticipates and shared is not None and step > 0:
+            anticipated = _anticipate(network, settings, state, shared, x[:, step + 1], generator)
+        if anticipated is not None:
+            first_stage = anticipated.first_stage
+        prediction = predict_step(
+            network, settings, state, generator, noise.at(step), embedding=shared, first_stage=first_stage
         )
-        trace.parameters[:, :, step] = parameters if predicted is None else predicted
-        trace.log_weights[:, :, step] = population.log_weights
-        if proposal.draws_again:
-            trace.read_outs[:, :, step] = population.read_outs
-            noise.attention[:, :, step], z = population.drawn.eps, population.drawn.z
+        trace.ancestors[:, :, step] = prediction.selection.ancestors
+        trace.resampled[:, step] = prediction.selection.resampled
+        # A prediction must not know X_t, so an auxiliary filter predicts by particles that were not selected by it.
+        predicted = prediction if anticipated is None else anticipated
+        trace.prior_log_weights[:, :, step] = predicted.log_weights
+        trace.parameters[:, :, step] = predicted.parameters
+        observed = observe_step(
+            network, settings, state, prediction, x[:, step + 1], generator, on_collapse=on_collapse
+        )
+        trace.log_increments[:, step] = observed.log_increments
+        trace.log_weights[:, :, step] = state.log_weights
+        if settings.propose.draws_again:
+            trace.read_outs[:, :, step] = observed.moved.parameters
+            noise.attention[:, :, step] = observed.moved.eps
         if trace.completed is not None:
-            trace.completed[:, :, step] = drawn
+            trace.completed[:, :, step] = observed.targets
         if trace.attention is not None:
-            trace.attention[:, :, step] = z
+            trace.attention[:, :, step] = observed.moved.z
+
+
+class _Anticipated(NamedTuple):
+    """A prediction by particles before they are selected, and the weights by which they will be."""
+
+    log_weights: Float[Tensor, "batch particle"]
+    parameters: Float[Tensor, "batch particle n_parameters"]
+    first_stage: Float[Tensor, "batch particle"]
+
+
+def _anticipate(
+    network: Network,
+    settings: InferenceSettings,
+    state: ParticleState,
+    embedding: Float[Tensor, "batch 1 d_model"],
+    x: Float[Tensor, "batch n_inputs"],
+    generator: Generator | None,
+) -> _Anticipated | None:
+    """What an auxiliary filter looks at before it selects; None where X_t is not wholly observed."""
+    target = x[:, : network.config.n_targets]
+    if target.isnan().any():
+        return None
+    fresh = network.attention.draw_noise(len(x), state.n_particles, 1, generator).at(0)
+    parameters = peek(network, state, embedding, fresh).parameters
+    nothing = embedding.new_zeros(len(x), state.n_particles, embedding.shape[-1])
+    mean = peek(network, state, embedding, Noise(nothing, nothing, nothing, nothing)).z
+    last = state.last[..., : network.config.n_targets]
+    first_stage = settings.propose.first_stage(network, mean, embedding, last, target)
+    return _Anticipated(state.log_weights, parameters, first_stage)

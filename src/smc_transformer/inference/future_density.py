@@ -1,24 +1,21 @@
 """How well each particle's past goes with a future that has been chosen already: what backward simulation asks."""
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
 
-if TYPE_CHECKING:
-    from smc_transformer.model import SMCTransformer
 
-
-class LookAhead:
+class NetworkFutureDensity:
     """Log densities of the next observations, for every pair of a trajectory and a particle that could come before it.
 
     Args:
-        model: the model.
+        network: the network.
         x: sequences X_0, ..., X_T, all observed.
         noise: the noise of all particles.
         ancestors: their parents.
@@ -26,17 +23,17 @@ class LookAhead:
 
     def __init__(
         self,
-        model: "SMCTransformer",
+        network: Network,
         x: Float[Tensor, "batch time_plus_1 n_inputs"],
         noise: Noise,
         ancestors: Int[Tensor, "batch particle time"],
     ):
-        self.model = model
+        self.network = network
         self.ancestors = ancestors
-        self.embedding = model.encoder(model.observation.features(x[:, :-1]))
-        self.targets = x[:, :, : model.config.n_targets]
-        self.latents = model.attention.latents(self.embedding.unsqueeze(1), noise)
-        self.deviation = model.attention.deviation(noise)
+        self.embedding = network.encoder(network.observation.features(x[:, :-1]))
+        self.targets = x[:, :, : network.config.n_targets]
+        self.latents = network.attention.latents(self.embedding.unsqueeze(1), noise)
+        self.deviation = network.attention.deviation(noise)
 
     @torch.no_grad()
     def __call__(
@@ -47,7 +44,7 @@ class LookAhead:
         past_trajectories = trace_trajectories(self.ancestors[:, :, : step + 1].contiguous())
         total = self.targets.new_zeros(*trajectories.shape[:2], self.ancestors.shape[1])
         for later in range(step + 1, min(step + 1 + lag, n_steps)):
-            first = self.model.attention.first_slot(later)
+            first = self.network.attention.first_slot(later)
             if first > step:
                 break  # the past has left the window
             total += self._log_density(later, slice(first, step + 1), past_trajectories, trajectories)
@@ -61,7 +58,7 @@ class LookAhead:
         trajectories: Int[Tensor, "batch trajectory time"],
     ) -> Float[Tensor, "batch trajectory particle"]:
         """Log density of the observation that step `later` predicts; `held` are the slots of the past it sees."""
-        attention = self.model.attention
+        attention = self.network.attention
         heads, root = (attention.n_heads, -1), math.sqrt(attention.d_model // attention.n_heads)
 
         def along(values: Tensor, slots: slice, way: Tensor) -> Tensor:
@@ -78,5 +75,5 @@ class LookAhead:
         context = context + torch.einsum("blmsh,blshr->blmhr", own_shares, along(self.latents.value, own, trajectories))
         deviation = gather_trajectories(self.deviation[:, :, later : later + 1], trajectories[:, :, later : later + 1])
         z = attention.output(context.flatten(-2)) + deviation
-        parameters = self.model.read_out(z, self.embedding[:, None, None, later], self.targets[:, None, None, later])
-        return self.model.observation.components(parameters).log_prob(self.targets[:, None, None, later + 1])
+        parameters = self.network.read_out(z, self.embedding[:, None, None, later], self.targets[:, None, None, later])
+        return self.network.observation.components(parameters).log_prob(self.targets[:, None, None, later + 1])

@@ -1,79 +1,213 @@
-"""Forecasts: sampled paths of the future.
+"""Forecasts: sampled paths of the future, with or without gradients.
 
 A forecast is a filter whose future observations are missing: each path inherits a particle's trajectory from the
-history, by its weight, then draws latents and an observation at every step and goes on with that observation as its own
-input. The paths are joint over steps and targets; no mean or median is ever fed back.
+history, by its weight, then draws latents and an observation at every step and goes on with that observation as its
+own input. The paths are joint over steps and targets; no mean or median is ever fed back. `walk_paths` is the one loop
+that draws them all.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.inference.filter import filter_population
-from smc_transformer.inference.population import Population
+from smc_transformer.inference.filter import filter_state, particle_filter
+from smc_transformer.inference.settings import InferenceSettings
+from smc_transformer.inference.state import ParticleState
+from smc_transformer.inference.step import Prediction, begin, embed, mutate, receive, spread
+from smc_transformer.network import Network
+from smc_transformer.nn.attention import Noise
+from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
 from smc_transformer.smc.weights import WeightCollapseError
-
-if TYPE_CHECKING:
-    from smc_transformer.model import SMCTransformer
 
 NUMBERS_AT_ONCE = 2**26
 """About how many numbers a forecast holds at a time (256 MiB in float32): sequences are done in chunks."""
 
 
+class PathStep(NamedTuple):
+    """One step of all paths."""
+
+    parameters: Float[Tensor, "batch path n_parameters"]
+    """Parameters of the distributions that the targets were drawn from."""
+    targets: Float[Tensor, "batch path n_targets"]
+
+
+def walk_paths(
+    network: Network,
+    state: ParticleState,
+    future_inputs: Float[Tensor, "batch horizon known"],
+    generator: Generator | None,
+    *,
+    first: Float[Tensor, "batch path n_parameters"] | None = None,
+) -> Iterator[PathStep]:
+    """Let every particle go its own way, one step for each future input.
+
+    Args:
+        network: the network.
+        state: the paths where they begin; changed in place.
+        future_inputs: the inputs that are not targets, at the steps of the horizon.
+        generator: source of randomness.
+        first: parameters of the first step, where the particles have moved on to it already.
+    """
+    for ahead, known in enumerate(future_inputs.unbind(dim=1)):
+        parameters = first
+        if ahead > 0 or parameters is None:
+            noise = network.attention.draw_noise(len(state), state.n_particles, 1, generator).at(0)
+            parameters = mutate(network, state, embed(network, state), noise).parameters
+        targets = network.observation.components(parameters).sample(generator)
+        yield PathStep(parameters, targets)
+        receive(state, torch.cat((targets, known.unsqueeze(1).expand(-1, state.n_particles, -1)), dim=-1))
+
+
 @torch.no_grad()
 def sample_paths(
-    model: "SMCTransformer",
+    network: Network,
+    settings: InferenceSettings,
     history: Float[Tensor, "batch past n_inputs"],
     future_inputs: Float[Tensor, "batch horizon known"],
     *,
     n_samples: int,
-    n_particles: int,
     on_collapse: str = "error",
     generator: Generator | None = None,
 ) -> Float[Tensor, "batch sample horizon n_targets"]:
-    """Draw paths of the targets; see `SMCTransformer.forecast`."""
+    """Draw paths of the targets after a history; see `SMCTransformer.forecast`."""
     n_past, horizon = history.shape[1], future_inputs.shape[1]
     # Noise of four kinds, keys and values of the history; keys and values of every path, and of its encoder.
-    held = 6 * n_particles * n_past + 2 * (1 + model.config.encoder_layers) * n_samples * (n_past + horizon)
-    at_once = max(1, NUMBERS_AT_ONCE // (held * model.config.d_model))
+    held = 6 * settings.n_particles * n_past + path_numbers(network, n_samples, n_past + horizon)
+    at_once = max(1, NUMBERS_AT_ONCE // (held * network.config.d_model))
     paths = []
     for first in range(0, len(history), at_once):
         past, known = history[first : first + at_once], future_inputs[first : first + at_once]
         try:
-            population = _at_the_end_of(model, past, n_particles, on_collapse, generator)
+            state = filter_state(network, past, settings, generator, on_collapse=on_collapse)
         except WeightCollapseError as error:
             raise WeightCollapseError(first + error.sequence, error.step) from None
-        paths.append(continue_paths(population.spread(n_samples, horizon, generator)[0], known, generator))
+        paths.append(continued_paths(network, settings, state, known, n_samples, generator))
     return torch.cat(paths)
 
 
-def _at_the_end_of(
-    model: "SMCTransformer",
-    history: Float[Tensor, "batch past n_inputs"],
-    n_particles: int,
-    on_collapse: str,
+def path_numbers(network: Network, n_paths: int, length: int) -> int:
+    """Numbers, in units of d_model, that paths of a sequence hold: keys and values, and those of the encoder."""
+    return 2 * (1 + network.config.encoder_layers) * n_paths * length
+
+
+@torch.no_grad()
+def continued_paths(
+    network: Network,
+    settings: InferenceSettings,
+    state: ParticleState,
+    future_inputs: Float[Tensor, "batch horizon known"],
+    n_samples: int,
     generator: Generator | None,
-) -> Population:
-    """The particles after a history."""
-    if history.shape[1] > 1:
-        return filter_population(model, history, n_particles, generator, on_collapse=on_collapse)
-    state = model.encoder.start(model.observation.features(history[:, 0]))
-    return Population(model, history, n_particles, capacity=0, encoder_state=state)
-
-
-def continue_paths(
-    population: Population, future_inputs: Float[Tensor, "batch horizon known"], generator: Generator | None
+    *,
+    prediction: Prediction | None = None,
 ) -> Float[Tensor, "batch sample horizon n_targets"]:
-    """Let every particle go its own way."""
-    model = population.model
-    batch, horizon, _ = future_inputs.shape
-    paths = future_inputs.new_empty(batch, population.n_particles, horizon, model.config.n_targets)
-    for ahead in range(horizon):
-        noise = model.attention.draw_noise(batch, population.n_particles, 1, generator)
-        _, parameters = population.mutate(population.embed(), noise.at(0))
-        paths[:, :, ahead] = model.observation.components(parameters).sample(generator)
-        known = future_inputs[:, None, ahead].expand(-1, population.n_particles, -1)
-        population.receive(torch.cat((paths[:, :, ahead], known), dim=-1))
-    return paths
+    """Draw paths that go on from particles, which stay as they are.
+
+    With the `prediction` of the next step, which the particles have made already, the paths begin with it.
+    """
+    paths, ends = spread(network, settings, state, n_samples, future_inputs.shape[1], generator)
+    first = None
+    if prediction is not None:
+        index = ends.unsqueeze(-1).expand(-1, -1, prediction.parameters.shape[-1])
+        first = prediction.parameters.gather(1, index)
+    steps = walk_paths(network, paths, future_inputs, generator, first=first)
+    return torch.stack([step.targets for step in steps], dim=2)
+
+
+class Rollout(NamedTuple):
+    """Forecast paths, differentiable in the network's parameters."""
+
+    paths: Float[Tensor, "batch path horizon n_targets"]
+    parameters: Float[Tensor, "batch path horizon n_parameters"]
+    """Parameters of the distributions that they were drawn from."""
+
+
+def rollout(
+    network: Network,
+    settings: InferenceSettings,
+    history: Float[Tensor, "batch past n_inputs"],
+    future_inputs: Float[Tensor, "batch horizon known"],
+    *,
+    n_paths: int,
+    generator: Generator | None = None,
+) -> Rollout:
+    """Draw joint paths of the targets after the history, differentiable in the network's parameters.
+
+    The filter goes through the history without gradients and says which trajectories the paths descend from. Their
+    latents are rebuilt from their noise, as in the replay, and every path goes on from there: its draws are functions
+    of standard noise (the reparametrisation of the paper's section 4.1), so a score of the paths has a gradient. Which
+    trajectories were chosen is a constant in it, as in Fisher's identity.
+
+    Args:
+        network: the network.
+        settings: of the inference; its particles filter the history.
+        history: X_0, ..., X_H; targets may be missing (NaN) after X_0.
+        future_inputs: the inputs that are not targets at the steps of the horizon.
+        n_paths: paths of each sequence.
+        generator: source of randomness.
+    """
+    state = _differentiable_state(network, settings, history, n_paths, generator)
+    steps = list(walk_paths(network, state, future_inputs, generator))
+    return Rollout(
+        torch.stack([step.targets for step in steps], dim=2), torch.stack([step.parameters for step in steps], dim=2)
+    )
+
+
+def _differentiable_state(
+    network: Network,
+    settings: InferenceSettings,
+    history: Float[Tensor, "batch past n_inputs"],
+    n_paths: int,
+    generator: Generator | None,
+) -> ParticleState:
+    """Paths at the end of a history, with the latents that the next step sees as functions of the parameters."""
+    n_past = history.shape[1] - 1
+    if n_past == 0:
+        last = history.expand(-1, n_paths, -1)
+        encoder_state = network.encoder.start(network.observation.features(last.flatten(0, 1)))
+        state = begin(network, history[:, 0], n_paths, 0, encoder_state)
+        state.last = last
+        return state
+    noise, inputs = _chosen_trajectories(network, settings, history, n_paths, generator)
+    embedding, encoder_state = network.encoder.encode(network.observation.features(inputs[:, :, :-1].flatten(0, 1)))
+    seen = embedding.unflatten(0, inputs.shape[:2])[:, :, network.attention.first_slot(n_past) :]
+    latents = network.attention.latents(seen, noise)
+    repeats = n_paths // inputs.shape[1]
+    state = begin(
+        network,
+        history[:, 0],
+        n_paths,
+        0,
+        tuple(tensor.repeat_interleave(repeats, dim=0) for tensor in encoder_state),
+    )
+    state.last = inputs[:, :, -1].expand(-1, n_paths, -1)
+    state.keys, state.values = latents.key, latents.value
+    state.trajectories = state.themselves.unsqueeze(-1).expand(-1, -1, latents.key.shape[2])
+    state.position, state.n_slots = state.position + n_past, state.n_slots + latents.key.shape[2]
+    return state
+
+
+@torch.no_grad()
+def _chosen_trajectories(
+    network: Network,
+    settings: InferenceSettings,
+    history: Float[Tensor, "batch past n_inputs"],
+    n_paths: int,
+    generator: Generator | None,
+) -> tuple[Noise, Float[Tensor, "batch _ past n_inputs"]]:
+    """The noise of the trajectories that the paths descend from, by weight, and the inputs that they have seen.
+
+    The noise is only that of the last slots, which the first step of the forecast can see.
+    """
+    result = particle_filter(network, history, settings, generator)
+    ends = settings.resample(result.log_weights[..., -1], n_paths, generator)
+    trajectories = trace_trajectories(result.ancestors, ends)
+    inputs = history.unsqueeze(1)
+    if result.completed is not None:
+        inputs = inputs.repeat(1, n_paths, 1, 1)
+        inputs[:, :, 1:, : network.config.n_targets] = gather_trajectories(result.completed, trajectories)
+    seen = slice(network.attention.first_slot(history.shape[1] - 1), None)
+    return Noise(*(eps[:, :, seen] for eps in result.noise)).along(trajectories[:, :, seen]), inputs

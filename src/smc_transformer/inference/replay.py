@@ -5,16 +5,14 @@ a trajectory's latents, so B x K trajectories can be rebuilt at once, as an ordi
 sequences.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from smc_transformer.network import Network
 from smc_transformer.nn.attention import Latents, Noise
-
-if TYPE_CHECKING:
-    from smc_transformer.model import SMCTransformer
 
 
 class TrajectoryInputs(NamedTuple):
@@ -37,14 +35,14 @@ class Replay(NamedTuple):
 
 
 def trajectory_inputs(
-    model: "SMCTransformer",
+    network: Network,
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
     completed: Float[Tensor, "batch trajectory time n_targets"] | None = None,
 ) -> TrajectoryInputs:
     """Embeddings and targets of sequences, or of each trajectory where values were missing and `completed` by it."""
-    n_targets = model.config.n_targets
+    n_targets = network.config.n_targets
     if completed is None:
-        embedding = model.encoder(model.observation.features(x[:, :-1])).unsqueeze(1)
+        embedding = network.encoder(network.observation.features(x[:, :-1])).unsqueeze(1)
         targets = x[:, None, :, :n_targets]
         return TrajectoryInputs(embedding, targets[:, :, :-1], targets[:, :, 1:])
     n_trajectories = completed.shape[1]
@@ -52,19 +50,19 @@ def trajectory_inputs(
     targets = torch.cat((first, completed), dim=2)
     known = x[:, None, :, n_targets:].expand(-1, n_trajectories, -1, -1)
     inputs = torch.cat((targets, known), dim=-1)[:, :, :-1]
-    embedding = model.encoder(model.observation.features(inputs.flatten(0, 1)))
+    embedding = network.encoder(network.observation.features(inputs.flatten(0, 1)))
     return TrajectoryInputs(embedding.unflatten(0, inputs.shape[:2]), targets[:, :, :-1], completed)
 
 
 def replay(
-    model: "SMCTransformer",
+    network: Network,
     inputs: TrajectoryInputs,
     noise: Noise,
     trajectories: Int[Tensor, "batch trajectory time"] | None = None,
 ) -> Replay:
     """Rebuild what this noise makes of these inputs; with `trajectories`, the noise is that of all particles."""
-    attention = model.attention
+    attention = network.attention
     latents = attention.latents(inputs.embedding, noise, trajectories)
     z = attention.attend_all(latents) + attention.deviation(noise, trajectories)
-    parameters = model.read_out(z, inputs.embedding, inputs.last_targets)
-    return Replay(latents, z, parameters, model.observation.components(parameters).log_prob(inputs.targets))
+    parameters = network.read_out(z, inputs.embedding, inputs.last_targets)
+    return Replay(latents, z, parameters, network.observation.components(parameters).log_prob(inputs.targets))

@@ -1,7 +1,7 @@
 """The particle filter over whole sequences in one call."""
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator, Tensor
@@ -18,12 +18,11 @@ from smc_transformer.kernels.layer import (
 from smc_transformer.kernels.library import COUNT, NUMBER, POINTER, check, library, threads
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.observation.elliptical import elliptical
-from smc_transformer.smc.resampling import RESAMPLERS, multinomial, residual, stratified, systematic
+from smc_transformer.smc.resampling import multinomial, residual, stratified, systematic
 from smc_transformer.smc.weights import WeightCollapseError
 
 if TYPE_CHECKING:
     from smc_transformer.inference.filter import Trace
-    from smc_transformer.inference.population import Population
     from smc_transformer.model import SMCTransformer
 
 SCHEMES = {multinomial: 0, residual: 1, stratified: 2, systematic: 3}
@@ -51,12 +50,12 @@ class Filter(ctypes.Structure):
     ]
 
 
-def can_filter(model: "SMCTransformer", x: Tensor) -> bool:
+def can_filter(model: "SMCTransformer", settings: Any, x: Tensor) -> bool:
     """Whether the kernel can filter these sequences."""
     return (
         has_layer(model)
         and elliptical(model.observation) is not None
-        and RESAMPLERS[model.config.resampling] in SCHEMES
+        and settings.resample in SCHEMES
         and not bool(x.isnan().any())
         and library(x) is not None
     )
@@ -64,11 +63,12 @@ def can_filter(model: "SMCTransformer", x: Tensor) -> bool:
 
 def run_filter(
     model: "SMCTransformer",
+    settings: Any,
     x: Tensor,
     embedding: Tensor,
     noise: Noise,
     trace: "Trace",
-    population: "Population | None",
+    population: Any,
     on_collapse: str,
     generator: Generator | None,
 ) -> None:
@@ -78,11 +78,11 @@ def run_filter(
     assert distribution is not None
     config, attention = model.config, model.attention
     batch, n_particles, n_steps = trace.ancestors.shape
-    resample = RESAMPLERS[config.resampling]
+    resample = settings.resample
     n_uniforms = 1 if resample is systematic else n_particles
     # Drawn as `select` would draw them, step by step from the second on.
     uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
-    if config.ess_threshold > 0:
+    if settings.ess_threshold > 0:
         for step in range(1, n_steps):
             torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[step])
     means = attention.means(embedding)
@@ -103,7 +103,7 @@ def run_filter(
         n_uniforms=n_uniforms,
         scheme=SCHEMES[resample],
         stop_at_collapse=on_collapse == "error",
-        ess_threshold=config.ess_threshold,
+        ess_threshold=settings.ess_threshold,
     )
     targets = x[:, :, : config.n_targets]
     point(
@@ -142,5 +142,3 @@ def run_filter(
     if on_collapse == "error" and bool((collapsed >= 0).any()):
         step = int(collapsed[collapsed >= 0].min())
         raise WeightCollapseError(sequence=int((collapsed == step).nonzero()[0, 0]), step=step + 1)
-    if population is not None:
-        population.stand_at_end(x[:, None, -1], trace.log_weights[:, :, -1])

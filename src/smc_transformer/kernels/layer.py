@@ -79,12 +79,10 @@ def _hooked(module: nn.Module) -> bool:
 
 def has_layer(model: "SMCTransformer") -> bool:
     """Whether the kernels know this model's attention and read-out."""
-    from smc_transformer.model import SMCTransformer
+    from smc_transformer.network import Network
 
     readout, distribution = model.readout, model.observation
-    changed = (
-        type(model).read_out is not SMCTransformer.read_out or "components" in vars(distribution) or _hooked(readout)
-    )
+    changed = type(model).read_out is not Network.read_out or "components" in vars(distribution) or _hooked(readout)
     if changed or not has_attention(model):
         return False
     if type(readout) is LinearReadout:

@@ -20,7 +20,7 @@ from smc_transformer.kernels.library import COUNT, POINTER, check, library, thre
 from smc_transformer.nn.attention import Noise
 
 if TYPE_CHECKING:
-    from smc_transformer.inference.population import Past
+    from smc_transformer.inference.state import Past
     from smc_transformer.model import SMCTransformer
 
 

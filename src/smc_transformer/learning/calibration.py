@@ -68,7 +68,8 @@ def one_step_coverage(
         n_blocks: blocks of consecutive sequences whose median coverage counts, so that one storm does not set the
             width of all intervals.
     """
-    draws = particle_filter(model, x, PARTICLES, as_generator(0), on_collapse="uniform").predictive.sample(DRAWS, 0)
+    result = particle_filter(model, x, model.settings(PARTICLES), as_generator(0), on_collapse="uniform")
+    draws = result.predictive.sample(DRAWS, 0)
     return _share_covered(draws[..., :n_scored], x[:, 1:, :n_scored], n_blocks)
 
 

@@ -41,14 +41,14 @@ def accumulate_gradients(
         model: the model.
         x: sequences X_0, ..., X_T; NaN targets are missing.
         divisor: what the log-likelihood of the batch is divided by, such as its number of observations.
-        n_particles: particles of the filter; None: `config.n_particles`.
+        n_particles: particles of the filter; None: that of the settings.
         n_trajectories: trajectories to replay; None: one for each particle.
         generator: source of randomness.
 
     Returns:
         The EM statistics of the batch, and the filter's log-likelihood of each sequence.
     """
-    at_once = sequences_at_once(model, n_particles or model.config.n_particles, x.shape[1] - 1)
+    at_once = sequences_at_once(model, n_particles or model.inference.n_particles, x.shape[1] - 1)
     statistics, log_likelihood = [], []
     for first in range(0, len(x), at_once):
         chunk = x[first : first + at_once]

@@ -67,7 +67,7 @@ def em_statistics(
     """
     weights = log_weights.exp()
     latent = {}
-    if model.config.noise_learning == "em":
+    if model.learning.noise_learning == "em":
         latent = {
             name: weighted_second_moment(covariance.scale(gather_trajectories(eps, trajectories)), weights)
             for (name, covariance), eps in zip(model.latent_covariances().items(), noise, strict=True)

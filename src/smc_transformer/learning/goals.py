@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.inference.paths import sample_paths
-from smc_transformer.inference.rollout import rollout
+from smc_transformer.inference.paths import rollout, sample_paths
 from smc_transformer.learning.chunks import NUMBERS_AT_ONCE, accumulate_gradients
 from smc_transformer.learning.em import Statistics, merge_statistics
 from smc_transformer.learning.likelihood import count_observations, negative_log_likelihood
@@ -155,10 +154,10 @@ class ForecastScore(Goal):
             try:
                 paths, parameters = rollout(
                     model,
+                    model.settings(n_particles),
                     chunk[:, :-horizon],
                     chunk[:, -horizon:, model.config.n_targets :],
                     n_paths=self.n_paths,
-                    n_particles=n_particles,
                     generator=generator,
                 )
             except WeightCollapseError as error:
@@ -181,10 +180,10 @@ class ForecastScore(Goal):
         horizon = self._horizon(x)
         paths = sample_paths(
             model,
+            model.settings(n_particles),
             x[:, :-horizon],
             x[:, -horizon:, model.config.n_targets :],
             n_samples=self.validation_paths,
-            n_particles=n_particles,
             generator=generator,
         )
         truth = self._truth(model, x, horizon)

@@ -30,13 +30,13 @@ def negative_log_likelihood(
     bound on average, and tight for many particles.
     """
     x = model.check(x, min_time=2)
-    n_particles = model.config.n_particles if n_particles is None else check_count(n_particles, "n_particles")
+    settings = model.settings(n_particles)
     batch_size = check_count(batch_size, "batch_size")
     generator = as_generator(generator, x.device)
     total = 0.0
     for first in range(0, len(x), batch_size):
         try:
-            result = particle_filter(model, x[first : first + batch_size], n_particles, generator)
+            result = particle_filter(model, x[first : first + batch_size], settings, generator)
         except WeightCollapseError as error:
             raise WeightCollapseError(first + error.sequence, error.step) from None
         total += float(result.log_likelihood.sum())

@@ -77,7 +77,7 @@ class SquaredError(Goal):
         """The sum of the squared errors of what was observed."""
         completed = None
         if x.isnan().any():
-            completed = particle_filter(model, x, 1, generator, on_collapse="uniform").completed
+            completed = particle_filter(model, x, model.settings(1), generator, on_collapse="uniform").completed
         silence = x.new_zeros(len(x), 1, x.shape[1] - 1, model.config.d_model)
         trajectories = replay(model, trajectory_inputs(model, x, completed), Noise(silence, silence, silence, silence))
         observed = self._observed(model, x)

@@ -1,25 +1,20 @@
 """One training step: filter without gradients, trace trajectories, replay them with gradients."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.inference.filter import FilterResult, particle_filter
-from smc_transformer.inference.future_density import LookAhead
-from smc_transformer.inference.proposals import PROPOSALS
+from smc_transformer.inference.filter import particle_filter
 from smc_transformer.inference.replay import trajectory_inputs
+from smc_transformer.inference.settings import InferenceSettings
+from smc_transformer.inference.smoothing import smooth
 from smc_transformer.learning.em import Statistics, em_statistics
 from smc_transformer.learning.objective import OBJECTIVES
+from smc_transformer.model import SMCTransformer
 from smc_transformer.smc.genealogy import gather_trajectories
-from smc_transformer.smc.resampling import RESAMPLERS
-from smc_transformer.smc.smoothers import SMOOTHERS, History, SmoothedTrajectories
 from smc_transformer.support.checks import check_count
 from smc_transformer.support.randomness import as_generator
-
-if TYPE_CHECKING:
-    from smc_transformer.model import SMCTransformer
 
 
 class TrainingStep(NamedTuple):
@@ -37,34 +32,36 @@ class TrainingStep(NamedTuple):
 
 
 def training_step(
-    model: "SMCTransformer",
+    model: SMCTransformer,
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
     *,
     n_particles: int | None = None,
     n_trajectories: int | None = None,
     generator: Generator | int | None = None,
+    inference: InferenceSettings | None = None,
 ) -> TrainingStep:
     """Estimate the score and the EM statistics of a batch.
 
     Args:
         model: the model.
         x: sequences X_0, ..., X_T; NaN targets are missing.
-        n_particles: particles of the filter; None: `config.n_particles`.
+        n_particles: particles of the filter; None: that of the settings.
         n_trajectories: trajectories to replay, drawn by their weight; None: all, one for each particle.
         generator: a generator or seed; None uses torch's default generator.
+        inference: settings of the inference; None: the model's.
     """
     x = model.check(x, min_time=2)
-    n_particles = model.config.n_particles if n_particles is None else check_count(n_particles, "n_particles")
+    settings = model.settings(n_particles, inference)
     n_trajectories = None if n_trajectories is None else check_count(n_trajectories, "n_trajectories")
     generator = as_generator(generator, x.device)
 
-    result = particle_filter(model, x, n_particles, generator)
-    trajectories, log_weights, ancestral = smooth(model, x, result, n_trajectories, generator)
+    result = particle_filter(model, x, settings, generator)
+    trajectories, log_weights, ancestral = smooth(model, settings, x, result, n_trajectories, generator)
     # Observations that a trajectory drew for itself are latents like its noise: given them, its data are complete.
     completed = None if result.completed is None else gather_trajectories(result.completed, trajectories)
     inputs, noise = trajectory_inputs(model, x, completed), result.noise
     read_outs = gather_trajectories(result.read_outs, trajectories) if ancestral else None
-    along_trajectories = OBJECTIVES[model.config.gradient](model, inputs, noise, trajectories, read_outs)
+    along_trajectories = OBJECTIVES[model.learning.gradient](model, inputs, noise, trajectories, read_outs)
     return TrainingStep(
         objective=(log_weights.exp() * along_trajectories.log_density.sum(dim=-1)).sum(dim=-1),
         statistics=em_statistics(
@@ -72,30 +69,3 @@ def training_step(
         ),
         log_likelihood=result.log_likelihood,
     )
-
-
-@torch.no_grad()
-def smooth(
-    model: "SMCTransformer",
-    x: Float[Tensor, "batch time_plus_1 n_inputs"],
-    result: FilterResult,
-    n_trajectories: int | None = None,
-    generator: Generator | None = None,
-) -> SmoothedTrajectories:
-    """Trajectories of the filter's particles by the smoother that the settings name."""
-    config = model.config
-    looks_ahead = PROPOSALS[config.proposal].looks_ahead
-    by_weight = torch.zeros_like(result.resampled) if looks_ahead else result.resampled
-    history = History(result.ancestors, result.log_weights, by_weight)
-    # Made only if a smoother asks: it needs the latents of all particles.
-    prepared: list[LookAhead] = []
-
-    def look_ahead(step: int, trajectories: Tensor, lag: int) -> Tensor:
-        if result.completed is not None:
-            raise ValueError(f'smoother="{config.smoother}" needs sequences without missing values; use "fixed_lag"')
-        if not prepared:
-            prepared.append(LookAhead(model, x, result.noise, result.ancestors))
-        return prepared[0](step, trajectories, lag)
-
-    resample = RESAMPLERS[config.resampling]
-    return SMOOTHERS[config.smoother](history, n_trajectories, config.smoothing_lag, resample, look_ahead, generator)

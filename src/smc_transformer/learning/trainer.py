@@ -120,7 +120,7 @@ class Trainer:
     @property
     def training_particles(self) -> int:
         """Particles of the training filter."""
-        return self.model.config.n_particles if self.n_particles is None else self.n_particles
+        return self.model.inference.n_particles if self.n_particles is None else self.n_particles
 
     def fit(
         self,
@@ -318,7 +318,11 @@ class _Run:
         """What must be the same for a checkpoint to continue this run."""
         trainer = self.trainer
         return {
-            "config": self.model.config.to_dict(),
+            "config": {
+                **self.model.config.to_dict(),
+                **self.model.inference.to_dict(),
+                **self.model.learning.to_dict(),
+            },
             "type": str(self.model.dtype),
             "training data": _fingerprint(self.train),
             "validation data": None if self.validation is None else _fingerprint(self.validation),

@@ -72,6 +72,11 @@ class Covariance(nn.Module, ABC):
         """Whether an optimiser may move the factor."""
         return self.learn_by_gradient and not self.is_zero
 
+    def learn_by_gradient_(self, wanted: bool) -> None:
+        """Ask for gradients of the factor, or leave it to EM."""
+        self.learn_by_gradient = wanted
+        self.factor.requires_grad_(wanted)
+
     def variances(self) -> Float[Tensor, "size"]:
         """The diagonal of S."""
         return self.matrix().diagonal()

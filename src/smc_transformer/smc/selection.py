@@ -15,7 +15,7 @@ class Selection(NamedTuple):
 
     Attributes:
         ancestors: for each particle, the index of its parent.
-        log_weights: the log-weights that the selected particles carry: normalised, or, after a look-ahead, such that
+        log_weights: the log-weights that the selected particles carry: normalised, or, after a first stage, such that
             the next reweighting makes them right.
         resampled: whether each sequence was resampled.
     """
@@ -31,7 +31,7 @@ def select(
     *,
     ess_threshold: float,
     informed: Bool[Tensor, "batch"] | None = None,
-    look_ahead: Float[Tensor, "batch particle"] | None = None,
+    first_stage: Float[Tensor, "batch particle"] | None = None,
     generator: Generator | None = None,
 ) -> Selection:
     """Resample each sequence whose effective sample size is below `ess_threshold` times the particles.
@@ -45,11 +45,11 @@ def select(
         ess_threshold: share of the particles below which a sequence is resampled.
         informed: which sequences have seen an observation since they were resampled last; the others are left
             alone, as resampling equal weights only loses particles. None: all.
-        look_ahead: logarithms of how well each particle will do (the auxiliary filter); particles are then drawn by
-            weight times look-ahead, and carry weights that make up for it. None: by weight alone.
+        first_stage: logarithms of how well each particle will do (the auxiliary filter); particles are then drawn by
+            weight times this, and carry weights that make up for it. None: by weight alone.
         generator: source of randomness.
     """
-    wanted = log_weights if look_ahead is None else _first_stage(log_weights, look_ahead)
+    wanted = log_weights if first_stage is None else _by_first_stage(log_weights, first_stage)
     n_particles = log_weights.shape[-1]
     resampled = (effective_sample_size(wanted) < ess_threshold * n_particles) | (ess_threshold >= 1.0)
     if informed is not None:
@@ -61,15 +61,15 @@ def select(
     ancestors = resample(wanted, n_particles, generator)
     ancestors = torch.where(resampled.unsqueeze(-1), ancestors, themselves)
     equal = uniform_log_weights(log_weights)
-    if look_ahead is not None:
+    if first_stage is not None:
         equal = equal + (log_weights - wanted).gather(1, ancestors)
     carried = torch.where(resampled.unsqueeze(-1), equal, log_weights)
     return Selection(ancestors, carried, resampled)
 
 
-def _first_stage(
-    log_weights: Float[Tensor, "batch particle"], look_ahead: Float[Tensor, "batch particle"]
+def _by_first_stage(
+    log_weights: Float[Tensor, "batch particle"], first_stage: Float[Tensor, "batch particle"]
 ) -> Float[Tensor, "batch particle"]:
-    """Normalised weight times look-ahead; the weights alone where that leaves nothing."""
-    wanted, total = normalise(log_weights + torch.where(look_ahead.isnan(), -torch.inf, look_ahead))
+    """Normalised weight times first-stage weight; the weights alone where that leaves nothing."""
+    wanted, total = normalise(log_weights + torch.where(first_stage.isnan(), -torch.inf, first_stage))
     return torch.where(total.isfinite().unsqueeze(-1), wanted, log_weights)

@@ -17,12 +17,11 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.empirical import Samples
 from smc_transformer.inference.filter import particle_filter
 from smc_transformer.learning import ForecastScore, Goal, Likelihood, SquaredError, Stage, train_in_stages
 from smc_transformer.learning.calibration import forecast_coverage, one_step_coverage, widen_to_cover
-from smc_transformer.model import SMCTransformer
+from smc_transformer.model import SMCTransformer, split_settings
 from smc_transformer.nn.encoders.changes import ChangesEncoder, typical_size
 from smc_transformer.predictive import Mixture
 from smc_transformer.support.randomness import as_generator
@@ -81,7 +80,8 @@ class SMCMethod(Method):
 
     def settings(self) -> dict[str, Any]:
         """All settings, those of the model with their defaults, so that a result knows what made it."""
-        config = SMCTransformerConfig(n_inputs=1, n_targets=1, **self.chosen.model).to_dict()
+        parts = split_settings({"n_inputs": 1, "n_targets": 1, **self.chosen.model})
+        config = {name: value for part in parts for name, value in part.to_dict().items()}
         of_the_data = ("n_inputs", "n_targets")
         return {
             **asdict(self.chosen),
@@ -95,8 +95,8 @@ class SMCMethod(Method):
         train = _mostly_complete(data.train) / self.units
         held_out = data.validation / self.units
         validation = held_out[evenly_spaced(len(held_out), chosen.validation_windows)]
-        config = SMCTransformerConfig(n_inputs=data.n_inputs, n_targets=data.n_modelled, **chosen.model)
-        self.model = SMCTransformer(config, generator=seed)
+        shape = {"n_inputs": data.n_inputs, "n_targets": data.n_modelled}
+        self.model = SMCTransformer.from_settings({**shape, **chosen.model}, generator=seed)
         if isinstance(self.model.encoder, ChangesEncoder):
             self.model.encoder.set_scales_(train)
         reports = train_in_stages(self.model, self._stages(data), train, validation, seed=seed, progress=progress)
@@ -146,7 +146,8 @@ class SMCMethod(Method):
         self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | int | None = None
     ) -> Predictive:
         generator = as_generator(generator)
-        mixture = particle_filter(self.one_step_model, x / self.units, self.chosen.test_particles, generator).predictive
+        settings = self.one_step_model.settings(self.chosen.test_particles)
+        mixture = particle_filter(self.one_step_model, x / self.units, settings, generator).predictive
         if not self.chosen.units_of_change:
             return mixture
         return RescaledMixture(mixture, self.units[: self.n_modelled], generator)
@@ -207,6 +208,6 @@ def _mostly_complete(train: Float[Tensor, "window time feature"]) -> Float[Tenso
 @torch.no_grad()
 def _between_particles(model: SMCTransformer, x: Tensor, n_scored: int, seed: int) -> float:
     """The share of the one-step variance that lies between particles: what the latents carry."""
-    parts = particle_filter(model, x, 64, as_generator(seed)).predictive.variance_parts()
+    parts = particle_filter(model, x, model.settings(64), as_generator(seed)).predictive.variance_parts()
     share = parts.between / (parts.between + parts.within)
     return float(share[..., :n_scored].mean())

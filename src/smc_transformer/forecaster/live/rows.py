@@ -89,7 +89,7 @@ def future_series(row: Row, forecaster: "Forecaster", horizon: int) -> "Series":
 
 
 def _name(cells: dict[str, Any], forecaster: "Forecaster") -> "Name":
-    column, known = forecaster.settings.id_column, forecaster.fitted.standings
+    column, known = forecaster.settings.id_column, forecaster.fitted.following.series
     if column not in cells:
         if len(known) == 1:
             return next(iter(known))
@@ -108,7 +108,7 @@ def _name(cells: dict[str, Any], forecaster: "Forecaster") -> "Name":
 def _time(cells: dict[str, Any], forecaster: "Forecaster", name: "Name", most_steps: int) -> Any:
     from smc_transformer.forecaster.frequency import times_after, times_between
 
-    settings, last = forecaster.settings, forecaster.fitted.standings[name].last_time
+    settings, last = forecaster.settings, forecaster.fitted.following.series[name].last_time
     column = settings.time_column
     if column not in cells:
         raise RowError(f"series {name!r}: there is no time {column!r}")

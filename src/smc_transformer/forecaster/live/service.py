@@ -158,6 +158,5 @@ class Service:
             return None
         fitted, settings = self.forecaster.fitted, self.forecaster.settings
         ahead = {row.name: future_series(row, self.forecaster, self.horizon)}
-        standings = {row.name: fitted.standings[row.name]}
-        forecast = fitted.forecast(standings, ahead, self.n_paths, fitted.generator.clone_state())
+        forecast = fitted.forecast(fitted.following, ahead, self.n_paths, fitted.generator.clone_state())
         return records(forecast.table(self.levels).drop(columns=[settings.id_column]))

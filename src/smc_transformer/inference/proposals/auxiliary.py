@@ -6,34 +6,28 @@ is drawn by the guided proposal. In a stream X_t is not known when particles are
 proposal.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from smc_transformer.inference.proposals.base import proposal
 from smc_transformer.inference.proposals.guided import Guided, Linearised
-from smc_transformer.nn.attention import Noise
-
-if TYPE_CHECKING:
-    from smc_transformer.inference.population import Population
+from smc_transformer.network import Network
 
 
 @proposal
 class Auxiliary(Guided):
-    """The guided proposal, after a selection that looks ahead."""
+    """The guided proposal, after a selection by first-stage weights."""
 
-    looks_ahead = True
+    anticipates = True
 
-    def look_ahead(
+    def first_stage(
         self,
-        population: "Population",
+        network: Network,
+        mean: Float[Tensor, "batch particle d_model"],
         embedding: Float[Tensor, "batch 1 d_model"],
+        last: Float[Tensor, "batch _ n_targets"],
         target: Float[Tensor, "batch n_targets"],
     ) -> Float[Tensor, "batch particle"]:
-        nothing = embedding.new_zeros(len(embedding), population.n_particles, embedding.shape[-1])
-        mean, _ = population.peek(embedding, Noise(nothing, nothing, nothing, nothing))
-        last = population.last[..., : target.shape[-1]]
-        linear = Linearised(population.model, mean, embedding, last, target)
+        linear = Linearised(network, mean, embedding, last, target)
         return torch.where(linear.usable(), linear.log_evidence(), -torch.inf)

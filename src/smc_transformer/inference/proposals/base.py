@@ -5,23 +5,19 @@ weights are corrected, so that the likelihood stays unbiased.
 """
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-if TYPE_CHECKING:
-    from smc_transformer.inference.population import Population
+from smc_transformer.inference.state import Moved, ParticleState
+from smc_transformer.network import Network
 
 
 class Proposed(NamedTuple):
-    """Attention vectors drawn by a proposal, and what comes of them."""
+    """Attention vectors drawn by a proposal, and how they change the weights."""
 
-    eps: Float[Tensor, "batch particle d_model"]
-    """The standard noise of z that would have made them."""
-    z: Float[Tensor, "batch particle d_model"]
-    parameters: Float[Tensor, "batch particle n_parameters"]
-    """Parameters of the distribution of X_t."""
+    moved: Moved
     log_correction: Float[Tensor, "batch particle"]
     """log p(eps) / q(eps), to be added to the log-weights."""
 
@@ -31,30 +27,41 @@ class Proposal(ABC):
 
     Attributes:
         draws_again: whether z(t) may be drawn again once X_t is known.
-        looks_ahead: whether particles are selected by how well they predict X_t (the auxiliary filter).
+        anticipates: whether particles are selected by how well they will predict X_t (the auxiliary filter).
     """
 
     draws_again = True
-    looks_ahead = False
+    anticipates = False
 
-    def look_ahead(
+    def first_stage(
         self,
-        population: "Population",
+        network: Network,
+        mean: Float[Tensor, "batch particle d_model"],
         embedding: Float[Tensor, "batch 1 d_model"],
+        last: Float[Tensor, "batch _ n_targets"],
         target: Float[Tensor, "batch n_targets"],
     ) -> Float[Tensor, "batch particle"]:
-        """Log of how well each particle will predict X_t, for a proposal that looks ahead."""
+        """Logarithms of how well each particle will predict X_t, for a proposal that anticipates it.
+
+        Args:
+            network: the network.
+            mean: z(t) as it would be without noise on q, k, v and z.
+            embedding: e_{t-1}.
+            last: targets of X_{t-1}.
+            target: X_t.
+        """
         raise NotImplementedError
 
     @abstractmethod
     def propose(
         self,
-        population: "Population",
-        parameters: Float[Tensor, "batch particle n_parameters"],
+        network: Network,
+        state: ParticleState,
+        moved: Moved,
         target: Float[Tensor, "batch n_targets"],
         generator: Generator | None,
     ) -> Proposed | None:
-        """New attention vectors of particles that have just been moved on; None keeps those they have."""
+        """New attention vectors of particles that have just moved on; None keeps those they have."""
 
 
 PROPOSALS: dict[str, Proposal] = {}

@@ -1,14 +1,11 @@
 """The paper's proposal: z(t) from the model itself, whatever X_t is."""
 
-from typing import TYPE_CHECKING
-
 from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.inference.proposals.base import Proposal, Proposed, proposal
-
-if TYPE_CHECKING:
-    from smc_transformer.inference.population import Population
+from smc_transformer.inference.state import Moved, ParticleState
+from smc_transformer.network import Network
 
 
 @proposal
@@ -19,8 +16,9 @@ class Bootstrap(Proposal):
 
     def propose(
         self,
-        population: "Population",
-        parameters: Float[Tensor, "batch particle n_parameters"],
+        network: Network,
+        state: ParticleState,
+        moved: Moved,
         target: Float[Tensor, "batch n_targets"],
         generator: Generator | None,
     ) -> Proposed | None:

@@ -14,19 +14,15 @@ is. Elsewhere one particle in ten is drawn from the model, and q is the mixture 
 because the linear read-out was wrong.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from smc_transformer.inference.proposals.base import Proposal, Proposed, proposal
+from smc_transformer.inference.state import Moved, ParticleState
+from smc_transformer.network import Network
 from smc_transformer.nn.observation.gaussian import GaussianObservation
 from smc_transformer.nn.readout import LinearReadout
-
-if TYPE_CHECKING:
-    from smc_transformer.inference.population import Population
-    from smc_transformer.model import SMCTransformer
 
 DEFENSIVE_SHARE = 0.1
 """Share of the particles that are drawn from the model, where the read-out is not linear."""
@@ -38,39 +34,40 @@ class Guided(Proposal):
 
     def propose(
         self,
-        population: "Population",
-        parameters: Float[Tensor, "batch particle n_parameters"],
+        network: Network,
+        state: ParticleState,
+        moved: Moved,
         target: Float[Tensor, "batch n_targets"],
         generator: Generator | None,
     ) -> Proposed | None:
-        model = population.model
-        covariance = model.attention.attention_covariance
-        eps, z, embedding = population.drawn
+        covariance = network.attention.attention_covariance
+        eps, z, embedding, _ = moved
         if covariance.is_zero:
             return None
-        last = population.last[..., : model.config.n_targets]
+        last = state.last[..., : network.config.n_targets]
         mean = z - covariance.scale(eps)
-        linear = Linearised(model, mean, embedding, last, target)
+        linear = Linearised(network, mean, embedding, last, target)
         # Where there is no such posterior (an observation or weights out of all bounds) the model's draw is kept.
         usable = linear.usable()
-        moved = torch.where(usable.unsqueeze(-1), linear.posterior_draw(eps, generator), eps)
-        share = 0.0 if is_linear(model) else DEFENSIVE_SHARE
+        drawn = torch.where(usable.unsqueeze(-1), linear.posterior_draw(eps, generator), eps)
+        share = 0.0 if is_linear(network) else DEFENSIVE_SHARE
         if share:
             uniforms = torch.rand(eps.shape[:2], generator=generator, dtype=torch.float64, device=eps.device)
-            moved = torch.where((uniforms < share).unsqueeze(-1), eps, moved)
-        log_ratio = linear.log_ratio(moved)  # log q(eps) / p(eps) without the share of the model
+            drawn = torch.where((uniforms < share).unsqueeze(-1), eps, drawn)
+        log_ratio = linear.log_ratio(drawn)  # log q(eps) / p(eps) without the share of the model
         if share:
             own = torch.full_like(log_ratio, share).log()
             log_ratio = torch.logaddexp(log_ratio + torch.full_like(log_ratio, 1 - share).log(), own)
-        z = mean + covariance.scale(moved)
-        return Proposed(moved, z, model.read_out(z, embedding, last), -torch.where(usable, log_ratio, 0.0))
+        z = mean + covariance.scale(drawn)
+        parameters = network.read_out(z, embedding, last)
+        return Proposed(Moved(drawn, z, embedding, parameters), -torch.where(usable, log_ratio, 0.0))
 
 
 class Linearised:
     """y = A eps + noise, for every particle.
 
     Args:
-        model: the model.
+        network: the network.
         mean: the mean of z, around which the read-out is taken as linear.
         embedding: e_{t-1}.
         last: targets of X_{t-1}.
@@ -79,7 +76,7 @@ class Linearised:
 
     def __init__(
         self,
-        model: "SMCTransformer",
+        network: Network,
         mean: Float[Tensor, "batch particle d_model"],
         embedding: Float[Tensor, "batch _ d_model"],
         last: Float[Tensor, "batch _ n_targets"],
@@ -87,14 +84,14 @@ class Linearised:
     ):
         with torch.inference_mode(False), torch.enable_grad():
             at = mean.detach().clone().requires_grad_()
-            components = model.observation.components(model.read_out(at, embedding.detach().clone(), last.clone()))
+            components = network.observation.components(network.read_out(at, embedding.detach().clone(), last.clone()))
             expected = components.mean
             rows = [
                 torch.autograd.grad(expected[..., i].sum(), at, retain_graph=True)[0] for i in range(expected.shape[-1])
             ]
         jacobian = torch.stack(rows, dim=-2)  # (batch, particle, target, d_model)
         self.residual = target.unsqueeze(1) - expected.detach()
-        self.slope = jacobian @ model.attention.attention_covariance.root().detach()
+        self.slope = jacobian @ network.attention.attention_covariance.root().detach()
         noise_root, noise_failed = torch.linalg.cholesky_ex(components.covariance.detach())
         self.noise_root = noise_root.expand(*self.residual.shape, self.residual.shape[-1])
         noise = self.noise_root @ self.noise_root.mT
@@ -125,9 +122,9 @@ class Linearised:
         return _log_gaussian(self.residual - _times(self.slope, eps), self.noise_root) - self.log_evidence()
 
 
-def is_linear(model: "SMCTransformer") -> bool:
+def is_linear(network: Network) -> bool:
     """Whether nothing is approximated: a linear read-out and Gaussian noise."""
-    return type(model.readout) is LinearReadout and type(model.observation) is GaussianObservation
+    return type(network.readout) is LinearReadout and type(network.observation) is GaussianObservation
 
 
 def _times(

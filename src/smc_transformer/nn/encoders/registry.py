@@ -1,7 +1,7 @@
 """Encoders by name, as in `SMCTransformerConfig.encoder`. A new one is a new file, and a line here."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from smc_transformer.nn.encoders.base import CausalEncoder
 from smc_transformer.nn.encoders.changes import ChangesEncoder
@@ -10,45 +10,33 @@ from smc_transformer.nn.encoders.linear import LinearEncoder
 from smc_transformer.nn.encoders.recurrent import RecurrentEncoder
 from smc_transformer.nn.encoders.transformer import TransformerEncoder
 
-if TYPE_CHECKING:
-    from smc_transformer.config import SMCTransformerConfig
+
+class EncoderSettings(NamedTuple):
+    """What an encoder may be made from; the names are those of `SMCTransformerConfig`."""
+
+    n_features: int
+    d_model: int
+    encoder_layers: int
+    n_heads: int
+    d_ff: int
+    position_encoding: str | None
+    max_positions: int
 
 
-def _linear(config: "SMCTransformerConfig", n_features: int) -> CausalEncoder:
-    return LinearEncoder(n_features, config.d_model, config.position_encoding, config.max_positions)
-
-
-def _transformer(config: "SMCTransformerConfig", n_features: int) -> CausalEncoder:
-    return TransformerEncoder(
-        n_features,
-        config.d_model,
-        config.encoder_layers,
-        config.n_heads,
-        config.d_ff,
-        config.position_encoding,
-        config.max_positions,
-    )
-
-
-def _recurrent(config: "SMCTransformerConfig", n_features: int) -> CausalEncoder:
-    return RecurrentEncoder(config.encoder, n_features, config.d_model, config.encoder_layers)
-
-
-def _convolution(config: "SMCTransformerConfig", n_features: int) -> CausalEncoder:
-    return ConvolutionEncoder(n_features, config.d_model, config.encoder_layers)
-
-
-def make_encoder(config: "SMCTransformerConfig", n_features: int) -> CausalEncoder:
-    """The encoder that the settings name."""
-    if not config.input_changes:
-        return ENCODERS[config.encoder](config, n_features)
-    return ChangesEncoder(ENCODERS[config.encoder](config, 2 * n_features), n_features)
-
-
-ENCODERS: dict[str, Callable[["SMCTransformerConfig", int], CausalEncoder]] = {
-    "linear": _linear,
-    "transformer": _transformer,
-    "lstm": _recurrent,
-    "gru": _recurrent,
-    "convolution": _convolution,
+ENCODERS: dict[str, Callable[[EncoderSettings], CausalEncoder]] = {
+    "linear": lambda s: LinearEncoder(s.n_features, s.d_model, s.position_encoding, s.max_positions),
+    "transformer": lambda s: TransformerEncoder(
+        s.n_features, s.d_model, s.encoder_layers, s.n_heads, s.d_ff, s.position_encoding, s.max_positions
+    ),
+    "lstm": lambda s: RecurrentEncoder("lstm", s.n_features, s.d_model, s.encoder_layers),
+    "gru": lambda s: RecurrentEncoder("gru", s.n_features, s.d_model, s.encoder_layers),
+    "convolution": lambda s: ConvolutionEncoder(s.n_features, s.d_model, s.encoder_layers),
 }
+
+
+def make_encoder(name: str, settings: EncoderSettings, *, input_changes: bool = False) -> CausalEncoder:
+    """The encoder of that name; with `input_changes` it also sees how the features have changed."""
+    if not input_changes:
+        return ENCODERS[name](settings)
+    doubled = settings._replace(n_features=2 * settings.n_features)
+    return ChangesEncoder(ENCODERS[name](doubled), settings.n_features)

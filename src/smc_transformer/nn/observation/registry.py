@@ -1,7 +1,7 @@
-"""observation models by name, as in `SMCTransformerConfig.observation`. A new one is a new file, and a line here."""
+"""Observation models by name, as in `SMCTransformerConfig.observation`. A new one is a new file, and a line here."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from smc_transformer.nn.observation.base import ObservationModel
 from smc_transformer.nn.observation.categorical import CategoricalObservation
@@ -10,18 +10,20 @@ from smc_transformer.nn.observation.heteroscedastic import HeteroscedasticObserv
 from smc_transformer.nn.observation.negative_binomial import NegativeBinomialObservation
 from smc_transformer.nn.observation.student_t import StudentTObservation
 
-if TYPE_CHECKING:
-    from smc_transformer.config import SMCTransformerConfig
+
+class ObservationSettings(NamedTuple):
+    """What an observation model may be made from; the names are those of `SMCTransformerConfig`."""
+
+    n_targets: int
+    observation_covariance: str
+    initial_observation_variance: float
+    n_classes: int | None
 
 
-def _gaussian(config: "SMCTransformerConfig") -> ObservationModel:
-    return GaussianObservation(config.n_targets, config.observation_covariance, config.initial_observation_variance)
-
-
-OBSERVATION_MODELS: dict[str, Callable[["SMCTransformerConfig"], ObservationModel]] = {
-    "gaussian": _gaussian,
-    "heteroscedastic": lambda config: HeteroscedasticObservation(config.n_targets, config.initial_observation_variance),
-    "student_t": lambda config: StudentTObservation(config.n_targets, config.initial_observation_variance),
-    "negative_binomial": lambda config: NegativeBinomialObservation(config.n_targets),
-    "categorical": lambda config: CategoricalObservation(config.n_classes or 0),
+OBSERVATION_MODELS: dict[str, Callable[[ObservationSettings], ObservationModel]] = {
+    "gaussian": lambda s: GaussianObservation(s.n_targets, s.observation_covariance, s.initial_observation_variance),
+    "heteroscedastic": lambda s: HeteroscedasticObservation(s.n_targets, s.initial_observation_variance),
+    "student_t": lambda s: StudentTObservation(s.n_targets, s.initial_observation_variance),
+    "negative_binomial": lambda s: NegativeBinomialObservation(s.n_targets),
+    "categorical": lambda s: CategoricalObservation(s.n_classes or 0),
 }

@@ -7,14 +7,17 @@ trajectory, weights are averaged over heads. The filter does not keep queries, s
 of the last row, where the particles have not moved yet): nothing has been observed that would tell more about them.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.inference.population import Population
+from smc_transformer.inference.state import ParticleState
+from smc_transformer.inference.step import embed
 from smc_transformer.inference.stream import StreamState
+from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
 from smc_transformer.smc.genealogy import gather_trajectories
 
@@ -45,23 +48,21 @@ class PastAttention(NamedTuple):
 
 @torch.no_grad()
 def attention_ahead(
-    population: Population, generator: Generator | None = None, noise: Noise | None = None
+    network: Network, particles: ParticleState, generator: Generator | None = None, noise: Noise | None = None
 ) -> PastAttention:
     """The attention of particles that have been weighted by their last row, but have not moved on yet.
 
     Args:
-        population: the particles; they stay as they are.
+        network: the network.
+        particles: its particles; they stay as they are.
         generator: source of randomness.
         noise: standard noise of the step, (batch, particle, d_model); None draws it.
     """
-    model, (batch, n_particles) = population.model, population.log_weights.shape
-    noise = _step_noise(model.attention, batch, n_particles, generator) if noise is None else noise
-    features = model.observation.features(population.last.flatten(0, 1))
-    embedding, _ = model.encoder.step(features, population.encoder_state, population.position)
-    latents = model.attention.latents(embedding.unflatten(0, population.last.shape[:2]), noise)
-    past = _keys(population, model.attention.first_slot(population.n_slots))
+    noise = _step_noise(network.attention, particles, generator) if noise is None else noise
+    latents = network.attention.latents(embed(network, replace(particles)), noise)
+    past = _keys(particles, network.attention.first_slot(particles.clock()[1]))
     keys = torch.cat((past, latents.key.unsqueeze(2)), dim=2)
-    return PastAttention(_weights(model.attention, latents.query, keys), population.log_weights)
+    return PastAttention(_weights(network.attention, latents.query, keys), particles.log_weights)
 
 
 @torch.no_grad()
@@ -75,26 +76,24 @@ def attention_of_stream(
         generator: source of randomness.
         noise: standard noise of the last step (its query alone is used); None draws it.
     """
-    population = state.population
-    if population is None:
-        raise ValueError("nothing has been observed yet: give the first observation to observe()")
-    attention, (batch, n_particles) = population.model.attention, population.log_weights.shape
-    noise = _step_noise(attention, batch, n_particles, generator) if noise is None else noise
-    query = attention.latents(population.drawn.embedding, noise).query
-    keys = _keys(population, attention.first_slot(population.n_slots - 1))
-    return PastAttention(_weights(attention, query, keys), population.log_weights)
+    particles, prediction = state.begun()
+    attention = state.network.attention
+    noise = _step_noise(attention, particles, generator) if noise is None else noise
+    query = attention.latents(prediction.moved.embedding, noise).query
+    keys = _keys(particles, attention.first_slot(particles.clock()[1] - 1))
+    return PastAttention(_weights(attention, query, keys), particles.log_weights)
 
 
-def _step_noise(attention: StochasticSelfAttention, batch: int, n_particles: int, generator: Generator | None) -> Noise:
-    return attention.draw_noise(batch, n_particles, 1, generator).at(0)
+def _step_noise(attention: StochasticSelfAttention, particles: ParticleState, generator: Generator | None) -> Noise:
+    return attention.draw_noise(len(particles), particles.n_particles, 1, generator).at(0)
 
 
-def _keys(population: Population, first: int) -> Float[Tensor, "batch particle slot d_model"]:
+def _keys(particles: ParticleState, first: int) -> Float[Tensor, "batch particle slot d_model"]:
     """The keys of each particle's trajectory from a slot on, in the order of time (the cache may be a ring)."""
-    if population.past is not None:
+    if particles.past is not None:
         raise ValueError("the particles of a forecast share their past: ask those that it began from")
-    slots = torch.arange(first, population.n_slots) % max(1, population.capacity)
-    return gather_trajectories(population.keys[:, :, slots], population.trajectories[:, :, slots])
+    slots = torch.arange(first, particles.clock()[1]) % max(1, particles.capacity)
+    return gather_trajectories(particles.keys[:, :, slots], particles.trajectories[:, :, slots])
 
 
 def _weights(

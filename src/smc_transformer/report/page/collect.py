@@ -63,9 +63,9 @@ def collect_page(
     shown = {name: series.rows(slice(-n_rows, None)) for name, series in given.items()}
     # The generator that the forecast began with: these are its particles.
     generator = forecaster.fitted.generator.clone_state() if seed is None else as_generator(seed)
-    standings = forecaster.fitted.standings
+    following = forecaster.fitted.following
     if given:
-        standings, _ = forecaster.fitted.follow(list(given.values()), generator)
+        following, _ = forecaster.fitted.follow(list(given.values()), generator)
     health = series_health(forecaster, list(shown.values()), generator)
     known = known_ahead(forecaster, forecast, future)
     pages = [
@@ -75,7 +75,7 @@ def collect_page(
             forecast_times=plain_times(times),
             targets=targets,
             health=health.get(name),
-            attention=series_attention(forecaster, standings[name], known[name], generator),
+            attention=series_attention(forecaster, following, name, known[name], generator),
         )
         for name, times, targets in zip(
             forecast.names, forecast.times, _targets(forecast, settings, shown, n_shown), strict=True

@@ -47,7 +47,9 @@ def series_health(
         for start in range(0, len(alike), SERIES_AT_ONCE):
             chosen = alike[start : start + SERIES_AT_ONCE]
             rows = torch.stack([panel.rows(series, forecaster.fitted.panel.scaler(series)) for series in chosen])
-            result = particle_filter(forecaster.model, rows, n_particles, generator, on_collapse="uniform")
+            result = particle_filter(
+                forecaster.model, rows, forecaster.model.settings(n_particles), generator, on_collapse="uniform"
+            )
             for series, ess, unique in zip(chosen, result.ess, result.unique_ancestors, strict=True):
                 times = plain_times(series.times[1:])
                 found[series.name] = HealthPage(times, plain_list(ess), plain_list(unique), n_particles)

@@ -13,7 +13,7 @@ from smc_transformer.report.page.times import plain_times, times_until
 
 if TYPE_CHECKING:
     from smc_transformer.forecaster import Forecast, Forecaster
-    from smc_transformer.forecaster.fitted import Standing
+    from smc_transformer.forecaster.fitted import Following
     from smc_transformer.forecaster.table import Name
 
 
@@ -40,22 +40,27 @@ def known_ahead(forecaster: "Forecaster", forecast: "Forecast", future: Any) -> 
 
 
 def series_attention(
-    forecaster: "Forecaster", standing: "Standing", known: Float[Tensor, "1 known"], generator: Generator | None
+    forecaster: "Forecaster",
+    following: "Following",
+    name: "Name",
+    known: Float[Tensor, "1 known"],
+    generator: Generator | None,
 ) -> AttentionPage:
     """The attention behind the first step of a forecast.
 
     Args:
         forecaster: the forecaster.
-        standing: where the series stands.
+        following: the series that are followed.
+        name: one of them.
         known: what is known ahead of that step.
         generator: source of randomness.
     """
-    from smc_transformer.forecaster.following import join, meet_known
+    from smc_transformer.forecaster.following import meet_known
 
-    population = join([standing.population])  # a copy: where the series stands stays as it is
-    meet_known(population, known)
-    attention = attention_ahead(population, generator)
-    slots = times_until(standing.last_time, attention.weights.shape[-1], forecaster.settings.freq)
+    particles = following.fleet.take([name])
+    meet_known(forecaster.model, particles, known)
+    attention = attention_ahead(forecaster.model, particles, generator)
+    slots = times_until(following.series[name].last_time, attention.weights.shape[-1], forecaster.settings.freq)
     return AttentionPage(
         times=plain_times(slots),
         mean=plain_list(attention.mean[0]),

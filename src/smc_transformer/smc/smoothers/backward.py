@@ -12,7 +12,7 @@ import torch
 from torch import Generator
 
 from smc_transformer.smc.resampling import Resampler, multinomial
-from smc_transformer.smc.smoothers.base import History, LookAhead, SmoothedTrajectories, smoother
+from smc_transformer.smc.smoothers.base import FutureDensity, History, SmoothedTrajectories, smoother
 from smc_transformer.smc.weights import normalise, uniform_log_weights
 
 
@@ -22,18 +22,18 @@ def backward(
     n_trajectories: int | None,
     lag: int,
     resample: Resampler,
-    look_ahead: LookAhead | None,
+    future_density: FutureDensity | None,
     generator: Generator | None = None,
 ) -> SmoothedTrajectories:
     """Equally weighted trajectories."""
-    if look_ahead is None:
+    if future_density is None:
         raise ValueError("backward simulation needs to look ahead")
     batch, n_particles, n_steps = history.ancestors.shape
     n_trajectories = n_particles if n_trajectories is None else n_trajectories
     trajectories = history.ancestors.new_zeros(batch, n_trajectories, n_steps)
     trajectories[:, :, -1] = resample(history.log_weights[:, :, -1], n_trajectories, generator)
     for step in range(n_steps - 2, -1, -1):
-        future = look_ahead(step, trajectories, lag)
+        future = future_density(step, trajectories, lag)
         log_weights, _ = normalise(history.log_weights[:, None, :, step] + future)
         chosen = multinomial(log_weights.flatten(0, 1), 1, generator)
         trajectories[:, :, step] = chosen.view(batch, n_trajectories)

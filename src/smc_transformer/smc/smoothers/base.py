@@ -33,8 +33,8 @@ class SmoothedTrajectories(NamedTuple):
     """Whether each trajectory is the ancestral trajectory of a particle, so that the filter has been through it."""
 
 
-LookAhead = Callable[[int, Tensor, int], Tensor]
-"""look_ahead(step, trajectories, lag), (batch, trajectory, particle): for each pair the log density of
+FutureDensity = Callable[[int, Tensor, int], Tensor]
+"""future_density(step, trajectories, lag), (batch, trajectory, particle): for each pair the log density of
 the next `lag` observations if that particle's past came before what the trajectory has chosen after the step."""
 
 
@@ -48,7 +48,7 @@ class Smoother(Protocol):
         n_trajectories: int | None,
         lag: int,
         resample: Resampler,
-        look_ahead: LookAhead | None,
+        future_density: FutureDensity | None,
         generator: Generator | None = None,
     ) -> SmoothedTrajectories:
         """Trajectories through the particles of a filter.
@@ -58,7 +58,7 @@ class Smoother(Protocol):
             n_trajectories: number of trajectories; None: as many as particles.
             lag: how many later observations tell about a step, for smoothers that cut off there.
             resample: the resampling scheme.
-            look_ahead: densities of the future, for smoothers that choose again who came before.
+            future_density: densities of the future, for smoothers that choose again who came before.
             generator: source of randomness.
         """
         ...

@@ -9,7 +9,7 @@ import torch
 from torch import Generator
 
 from smc_transformer.smc.resampling import Resampler
-from smc_transformer.smc.smoothers.base import History, LookAhead, SmoothedTrajectories, smoother
+from smc_transformer.smc.smoothers.base import FutureDensity, History, SmoothedTrajectories, smoother
 from smc_transformer.smc.weights import uniform_log_weights
 
 
@@ -19,7 +19,7 @@ def fixed_lag(
     n_trajectories: int | None,
     lag: int,
     resample: Resampler,
-    look_ahead: LookAhead | None,
+    future_density: FutureDensity | None,
     generator: Generator | None = None,
 ) -> SmoothedTrajectories:
     """Equally weighted trajectories."""

@@ -7,7 +7,7 @@ from torch import Generator
 
 from smc_transformer.smc.genealogy import trace_trajectories
 from smc_transformer.smc.resampling import Resampler
-from smc_transformer.smc.smoothers.base import History, LookAhead, SmoothedTrajectories, smoother
+from smc_transformer.smc.smoothers.base import FutureDensity, History, SmoothedTrajectories, smoother
 from smc_transformer.smc.weights import uniform_log_weights
 
 
@@ -17,7 +17,7 @@ def genealogy(
     n_trajectories: int | None,
     lag: int,
     resample: Resampler,
-    look_ahead: LookAhead | None,
+    future_density: FutureDensity | None,
     generator: Generator | None = None,
 ) -> SmoothedTrajectories:
     """All trajectories with the weights of their ends, or `n_trajectories` of them, drawn by these weights."""

@@ -1,5 +1,6 @@
 """How many different particles stand for a past step (the paper's degeneracy figure), and what smoothers change."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -56,19 +57,15 @@ def unique_counts(
     n_particles: int,
 ) -> Int[Tensor, "batch time"]:
     """Different particles at each step on the trajectories of a smoother."""
-    from smc_transformer.config import SMCTransformerConfig
-    from smc_transformer.learning.step import smooth
-    from smc_transformer.model import SMCTransformer
+    from smc_transformer.inference.smoothing import smooth
     from smc_transformer.smc import unique_ancestors
     from smc_transformer.support.randomness import as_generator
 
-    config = SMCTransformerConfig.from_dict({**model.config.to_dict(), "smoother": smoother, "smoothing_lag": lag})
-    other = SMCTransformer(config).to(model.dtype).eval()
-    other.load_state_dict(model.state_dict())
+    settings = replace(model.inference, n_particles=n_particles, smoother=smoother, smoothing_lag=lag)
     generator, counts = as_generator(0), []
     for part in x.split(8):  # backward simulation needs (trajectories x particles x steps) numbers for each sequence
-        result = other.filter(part, n_particles, generator=generator)
-        counts.append(unique_ancestors(smooth(other, part, result, None, generator).trajectories))
+        result = model.filter(part, generator=generator, inference=settings)
+        counts.append(unique_ancestors(smooth(model, settings, part, result, None, generator).trajectories))
     return torch.cat(counts)
 
 

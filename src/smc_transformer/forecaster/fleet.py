@@ -1,0 +1,91 @@
+"""The particles of all series that are followed: many series are one batched state, a row for each.
+
+Series whose rows have the same shapes share a block. That is one block for all of them, but that a series whose values
+have been missing has an input for each particle, and that without a window (or with a transformer encoder) what is
+remembered grows with the series.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from smc_transformer.forecaster.table import Name
+from smc_transformer.inference.state import ParticleState
+
+
+@dataclass
+class _Block:
+    """Rows of one layout; vacant ones belong to nobody."""
+
+    state: ParticleState
+    vacant: list[int] = field(default_factory=list)
+
+
+class Fleet:
+    """Particle states by the names of their series."""
+
+    def __init__(self, parts: Iterable[tuple[Sequence[Name], ParticleState]] = ()) -> None:
+        self._blocks: dict[Any, _Block] = {}
+        self._where: dict[Name, tuple[Any, int]] = {}
+        self.add(parts)
+
+    def add(self, parts: Iterable[tuple[Sequence[Name], ParticleState]]) -> None:
+        """Hold the states of further series; each part is the names of its rows and the rows."""
+        alike: dict[Any, tuple[list[Name], list[ParticleState]]] = {}
+        for names, state in parts:
+            known, states = alike.setdefault(state.layout, ([], []))
+            known.extend(names)
+            states.append(state)
+        for layout, (names, states) in alike.items():
+            self._add(layout, names, states[0] if len(states) == 1 else ParticleState.cat(states))
+
+    def _add(self, layout: Any, names: list[Name], state: ParticleState) -> None:
+        block = self._blocks.get(layout)
+        if block is None:
+            self._blocks[layout] = _Block(state)
+            rows = list(range(len(names)))
+        elif len(block.vacant) >= len(names):
+            rows = [block.vacant.pop() for _ in names]
+            block.state.put(torch.tensor(rows), state)
+        else:
+            rows = list(range(len(block.state), len(block.state) + len(names)))
+            block.state = ParticleState.cat((block.state, state))
+        self._where.update((name, (layout, row)) for name, row in zip(names, rows, strict=True))
+
+    def take(self, names: Sequence[Name]) -> ParticleState:
+        """A copy of the rows of series of one layout."""
+        layout, _ = self._where[names[0]]
+        return self._blocks[layout].state.take(torch.tensor([self._where[name][1] for name in names]))
+
+    def put(self, names: Sequence[Name], state: ParticleState) -> None:
+        """Replace the rows of series, which may have got another layout."""
+        layout, _ = self._where[names[0]]
+        rows = [self._where[name][1] for name in names]
+        if state.layout == layout:
+            self._blocks[layout].state.put(torch.tensor(rows), state)
+            return
+        block = self._blocks[layout]
+        block.vacant += rows
+        if len(block.vacant) == len(block.state):
+            del self._blocks[layout]
+        self.add([(names, state)])
+
+    def groups(self, names: Sequence[Name], n_steps: Sequence[int] | None = None) -> list[list[int]]:
+        """Positions in `names`, grouped by what must agree for rows to take (equally many) steps together."""
+        places = {layout: block.state.places() for layout, block in self._blocks.items()}
+        alike: dict[Any, list[int]] = {}
+        for number, name in enumerate(names):
+            layout, row = self._where[name]
+            steps = None if n_steps is None else n_steps[number]
+            alike.setdefault((layout, places[layout][row], steps), []).append(number)
+        return list(alike.values())
+
+    def blocks(self) -> list[tuple[list[Name], ParticleState]]:
+        """All rows, block by block, with their names."""
+        found = []
+        for layout in self._blocks:
+            names = [name for name, (own, _) in self._where.items() if own == layout]
+            found.append((names, self.take(names)))
+        return found

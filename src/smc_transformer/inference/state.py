@@ -1,0 +1,192 @@
+"""The particles of many sequences between two observations: plain tensors, one row for each sequence.
+
+Keys and values are written once and never copied: resampling moves an index table, `trajectories[b, m, s]`, the
+particle that holds slot s of particle m's trajectory, and attention reads through it. With a window the slots are a
+ring: when all are used, the oldest is written again. `step.py` has the functions that move a state.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from smc_transformer.nn.encoders.base import State
+from smc_transformer.smc.genealogy import gather_trajectories
+
+
+class Past(NamedTuple):
+    """What particles remember, shared by the paths that descend from them."""
+
+    keys: Float[Tensor, "batch particle slot d_model"]
+    values: Float[Tensor, "batch particle slot d_model"]
+    trajectories: Int[Tensor, "batch particle slot"]
+    parents: Int[Tensor, "batch path"]
+    """The particle that each path descends from."""
+
+    def along_paths(self, values: Float[Tensor, "batch particle slot d_model"]) -> Tensor:
+        """Keys or values as each path sees them, copied."""
+        index = self.parents.unsqueeze(-1).expand(-1, -1, self.trajectories.shape[-1])
+        return gather_trajectories(values, self.trajectories.gather(1, index))
+
+
+class Moved(NamedTuple):
+    """What particles drew when they moved on."""
+
+    eps: Float[Tensor, "batch particle d_model"]
+    """The standard noise of z."""
+    z: Float[Tensor, "batch particle d_model"]
+    embedding: Float[Tensor, "batch _ d_model"]
+    parameters: Float[Tensor, "batch particle n_parameters"]
+    """Parameters of p(X_t | z)."""
+
+
+@dataclass
+class ParticleState:
+    """Weighted particles, what they remember, and the input they saw last.
+
+    Attributes:
+        last: the input X_t that the next step starts from: shared by all particles, or one for each.
+        log_weights: normalised log-weights.
+        informed: whether the weights have changed since the particles were last resampled.
+        keys: keys of the slots that can still be seen.
+        values: their values.
+        trajectories: the particle that holds each slot of each particle's trajectory.
+        position: how many inputs the encoder has seen.
+        n_slots: how many slots have been written, those written over included.
+        encoder_state: the encoder's state before `last`, a row for each sequence, or for each particle if each has an
+            input of its own.
+        trajectories_are_own: whether nobody has inherited yet, so that keys and values need not be read through the
+            table.
+        past: slots before the first one, shared with other particles (of forecast paths).
+    """
+
+    last: Float[Tensor, "batch _ n_inputs"]
+    log_weights: Float[Tensor, "batch particle"]
+    informed: Bool[Tensor, "batch"]
+    keys: Float[Tensor, "batch particle slot d_model"]
+    values: Float[Tensor, "batch particle slot d_model"]
+    trajectories: Int[Tensor, "batch particle slot"]
+    position: Int[Tensor, "batch"]
+    n_slots: Int[Tensor, "batch"]
+    encoder_state: State = ()
+    trajectories_are_own: bool = True
+    past: Past | None = None
+
+    def __len__(self) -> int:
+        """Sequences."""
+        return len(self.log_weights)
+
+    @property
+    def n_particles(self) -> int:
+        """Particles of each sequence."""
+        return self.log_weights.shape[1]
+
+    @property
+    def capacity(self) -> int:
+        """Slots there is room for."""
+        return self.trajectories.shape[-1]
+
+    @property
+    def has_own_inputs(self) -> bool:
+        """Whether each particle has an input of its own, since values were missing and drawn."""
+        return self.last.shape[1] > 1
+
+    @property
+    def themselves(self) -> Int[Tensor, "batch particle"]:
+        """The particles' own numbers."""
+        return torch.arange(self.n_particles, device=self.last.device).expand(len(self), -1)
+
+    def clock(self) -> tuple[int, int]:
+        """Position and slots written, which must be the same in all rows of a state that takes a step."""
+        position, n_slots = int(self.position[0]), int(self.n_slots[0])
+        if len(self) > 1 and (self.n_slots.ne(n_slots).any() or self.position.ne(position).any()):
+            raise ValueError("rows of a state that take a step together must have seen equally many observations")
+        return position, n_slots
+
+    def places(self) -> list[tuple[int, int, int, bool]]:
+        """What must agree for rows to take a step together: position, slots written, room, inputs of their own."""
+        pairs = zip(self.position.tolist(), self.n_slots.tolist(), strict=True)
+        return [(position, n_slots, self.capacity, self.has_own_inputs) for position, n_slots in pairs]
+
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        """The shapes and types of a row: rows of the same layout can stand in one state."""
+        return tuple((tuple(rows.shape[1:]), rows.dtype) for rows in self._rows().values())
+
+    def take(self, rows: slice | Int[Tensor, "row"]) -> "ParticleState":
+        """Some rows as a state: in memory of its own, or with a slice in shared memory."""
+        return self._with_rows({name: tensor[rows] for name, tensor in self._rows().items()})
+
+    def put(self, rows: Int[Tensor, "row"], other: "ParticleState") -> None:
+        """Replace rows by those of a state of the same layout, in place."""
+        ours, theirs = self._rows(), other._rows()
+        for name, tensor in ours.items():
+            tensor[rows] = theirs[name]
+        self.trajectories_are_own = self.trajectories_are_own and other.trajectories_are_own
+
+    @staticmethod
+    def cat(states: Sequence["ParticleState"]) -> "ParticleState":
+        """The rows of states of the same layout as one state, in memory of its own."""
+        parts = [state._rows() for state in states]
+        whole = states[0]._with_rows({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
+        whole.trajectories_are_own = all(state.trajectories_are_own for state in states)
+        return whole
+
+    def as_ring(self, window: int) -> "ParticleState":
+        """The slots that a ring of the window's length would hold, where it would hold them."""
+        _, n_slots = self.clock()
+        slots = torch.arange(max(0, n_slots - window), n_slots, device=self.last.device)
+
+        def ring(kept: Tensor) -> Tensor:
+            room = kept.new_zeros(*kept.shape[:2], window, *kept.shape[3:])
+            room[:, :, slots % window] = kept[:, :, slots]
+            return room
+
+        return replace(self, keys=ring(self.keys), values=ring(self.values), trajectories=ring(self.trajectories))
+
+    def named_tensors(self) -> dict[str, Tensor]:
+        """All rows by names, for a file; slots that were never written are zero."""
+        written = torch.arange(self.capacity) < self.n_slots.unsqueeze(-1)
+        tensors = {name: tensor.contiguous() for name, tensor in self._rows().items()}
+        for name in ("keys", "values", "trajectories"):
+            mask = written[:, None] if name == "trajectories" else written[:, None, :, None]
+            tensors[name] = tensors[name].where(mask, 0)
+        return {name: tensor.flatten(0, 1) if _of_encoder(name) else tensor for name, tensor in tensors.items()}
+
+    @classmethod
+    def from_named_tensors(cls, tensors: Mapping[str, Tensor], *, trajectories_are_own: bool) -> "ParticleState":
+        """The inverse of `named_tensors`."""
+        encoder = sorted((name for name in tensors if _of_encoder(name)), key=lambda name: int(name.split("/")[1]))
+        plain = {name: tensor for name, tensor in tensors.items() if not _of_encoder(name)}
+        return cls(
+            **plain,  # type: ignore[arg-type]
+            encoder_state=tuple(tensors[name] for name in encoder),
+            trajectories_are_own=trajectories_are_own,
+        )
+
+    def _rows(self) -> dict[str, Tensor]:
+        """All tensors, with the sequence as the first axis."""
+        plain = (field.name for field in fields(self) if field.name not in _NOT_ROWS)
+        rows = {name: getattr(self, name) for name in plain}
+        for number, tensor in enumerate(self.encoder_state):
+            rows[f"encoder/{number}"] = tensor.unflatten(0, (len(self), -1))
+        return rows
+
+    def _with_rows(self, rows: dict[str, Tensor]) -> "ParticleState":
+        plain = {name: tensor for name, tensor in rows.items() if not _of_encoder(name)}
+        encoder_state = tuple(tensor.flatten(0, 1) for name, tensor in rows.items() if _of_encoder(name))
+        return ParticleState(
+            **plain,  # type: ignore[arg-type]
+            encoder_state=encoder_state,
+            trajectories_are_own=self.trajectories_are_own,
+        )
+
+
+_NOT_ROWS = ("encoder_state", "trajectories_are_own", "past")
+
+
+def _of_encoder(name: str) -> bool:
+    return name.startswith("encoder/")

@@ -1,0 +1,367 @@
+"""One step of the particle filter: select, mutate, weigh; or as a pair, predict and observe.
+
+    prediction = predict_step(network, settings, state, generator)         # select and mutate: what X_t may be
+    observed = observe_step(network, settings, state, prediction, x, ...)  # weigh by X_t, draw what is missing of it
+
+Whole sequences, streams, gaps and forecasts all go through these functions, which change a `ParticleState` in place; a
+step without an observation simply has no weight.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Generator, Tensor
+
+from smc_transformer.inference.settings import InferenceSettings
+from smc_transformer.inference.state import Moved, ParticleState, Past
+from smc_transformer.kernels.step import can_mutate, inherit_trajectories, mutate_particles
+from smc_transformer.network import Network
+from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.encoders.base import State
+from smc_transformer.smc.genealogy import gather_trajectories
+from smc_transformer.smc.selection import Selection, select
+from smc_transformer.smc.weights import reweight, uniform_log_weights
+
+
+class Prediction(NamedTuple):
+    """What weighted particles say about X_t before it is seen."""
+
+    log_weights: Float[Tensor, "batch particle"]
+    moved: Moved
+    selection: Selection
+
+    @property
+    def parameters(self) -> Float[Tensor, "batch particle n_parameters"]:
+        """Parameters of p(X_t | z) of each particle."""
+        return self.moved.parameters
+
+
+class Observed(NamedTuple):
+    """What an observation did."""
+
+    log_increments: Float[Tensor, "batch"]
+    """Estimates of log p(X_t | X_{<t})."""
+    targets: Float[Tensor, "batch _ n_targets"]
+    """X_t: shared, or as completed by each particle."""
+    moved: Moved
+    """As the particles were weighted: a proposal may have drawn z again."""
+
+
+def begin(
+    network: Network,
+    first: Float[Tensor, "batch n_inputs"],
+    n_particles: int,
+    capacity: int | None = None,
+    encoder_state: State | None = None,
+) -> ParticleState:
+    """The particles after X_0, in which everything is observed.
+
+    Args:
+        network: the network.
+        first: X_0.
+        n_particles: particles of each sequence.
+        capacity: slots to make room for; when they are used up there are more, or, if they are as many as the window,
+            the oldest are written over (a ring). None: the window's ring, or a few slots if there is no window.
+        encoder_state: the encoder's state; None: that before anything was seen.
+    """
+    if capacity is None:
+        capacity = network.config.window or 16
+    if encoder_state is None:
+        encoder_state = network.encoder.start(network.observation.features(first))
+    batch, d_model = len(first), network.config.d_model
+    nothing = torch.zeros(batch, dtype=torch.long)
+    return ParticleState(
+        last=first.unsqueeze(1),
+        log_weights=uniform_log_weights(first.new_empty(batch, n_particles)),
+        informed=torch.zeros(batch, dtype=torch.bool, device=first.device),
+        keys=first.new_empty(batch, n_particles, capacity, d_model),
+        values=first.new_empty(batch, n_particles, capacity, d_model),
+        trajectories=torch.empty(batch, n_particles, capacity, dtype=torch.long, device=first.device),
+        position=nothing,
+        n_slots=nothing.clone(),
+        encoder_state=encoder_state,
+    )
+
+
+def predict_step(
+    network: Network,
+    settings: InferenceSettings,
+    state: ParticleState,
+    generator: Generator | None,
+    noise: Noise | None = None,
+    *,
+    embedding: Float[Tensor, "batch _ d_model"] | None = None,
+    first_stage: Float[Tensor, "batch particle"] | None = None,
+) -> Prediction:
+    """The first half of a step, in place: select and mutate.
+
+    Args:
+        network: the network.
+        settings: of the inference.
+        state: the particles after the observation before.
+        generator: source of randomness.
+        noise: standard noise of the step; None draws it.
+        embedding: e_{t-1}, where it is known already.
+        first_stage: logarithms of first-stage weights, by which an auxiliary filter selects.
+    """
+    selection = select_particles(network, settings, state, generator, first_stage)
+    if noise is None:
+        noise = network.attention.draw_noise(len(state), state.n_particles, 1, generator).at(0)
+    moved = mutate(network, state, embed(network, state) if embedding is None else embedding, noise)
+    return Prediction(state.log_weights, moved, selection)
+
+
+def observe_step(
+    network: Network,
+    settings: InferenceSettings,
+    state: ParticleState,
+    prediction: Prediction,
+    x: Float[Tensor, "batch n_inputs"],
+    generator: Generator | None,
+    *,
+    on_collapse: str = "error",
+) -> Observed:
+    """The second half of a step, in place: weigh by what is observed of X_t, draw what is missing (NaN).
+
+    Args:
+        network: the network.
+        settings: of the inference.
+        state: the particles that made the prediction.
+        prediction: what `predict_step` returned.
+        x: X_t, which the particles take as their next input.
+        generator: source of randomness for what is missing.
+        on_collapse: what to do when no particle can explain X_t.
+    """
+    n_targets = network.config.n_targets
+    targets, moved = x[:, None, :n_targets], prediction.moved
+    seen = ~x[:, :n_targets].isnan()
+    observed = None if seen.all() else seen
+    increments, log_correction = x.new_zeros(len(x)), None
+    if observed is None:
+        proposed = settings.propose.propose(network, state, moved, x[:, :n_targets], generator)
+        if proposed is not None:
+            moved, log_correction = proposed
+    if observed is None or observed.any():
+        increments = weigh(network, state, moved.parameters, x[:, :n_targets], observed, on_collapse, log_correction)
+    if observed is not None:
+        components = network.observation.components(moved.parameters)
+        targets = components.complete(targets, observed.unsqueeze(1), generator)
+    n_own = max(targets.shape[1], state.last.shape[1])  # once particles differ, they differ for good
+    known = x[:, None, n_targets:].expand(-1, n_own, -1)
+    receive(state, torch.cat((targets.expand(-1, n_own, -1), known), dim=-1))
+    return Observed(increments, targets, moved)
+
+
+def select_particles(
+    network: Network,
+    settings: InferenceSettings,
+    state: ParticleState,
+    generator: Generator | None,
+    first_stage: Float[Tensor, "batch particle"] | None = None,
+) -> Selection:
+    """Resample the sequences that are due; their particles inherit trajectories, inputs and encoder states."""
+    selection = select(
+        state.log_weights,
+        settings.resample,
+        ess_threshold=settings.ess_threshold,
+        informed=state.informed,
+        first_stage=first_stage,
+        generator=generator,
+    )
+    state.log_weights = selection.log_weights
+    state.informed = state.informed & ~selection.resampled
+    state.trajectories_are_own = state.trajectories_are_own and not bool(selection.resampled.any())
+    _, n_slots = state.clock()
+    held = slice(network.attention.first_slot(n_slots), n_slots)
+    if n_slots > state.capacity:
+        held = slice(0, state.capacity)
+    index = selection.ancestors.unsqueeze(-1)
+    if not inherit_trajectories(state.trajectories, selection.ancestors, held):
+        inherited = state.trajectories[:, :, held]
+        state.trajectories[:, :, held] = inherited.gather(1, index.expand(-1, -1, inherited.shape[-1]))
+    if state.has_own_inputs:
+        state.last = state.last.gather(1, index.expand(-1, -1, state.last.shape[-1]))
+        state.encoder_state = inherit_rows(state.encoder_state, selection.ancestors)
+    return selection
+
+
+def receive(state: ParticleState, last: Float[Tensor, "batch _ n_inputs"]) -> None:
+    """Take the input that the next step starts from: the same for all particles, or one for each."""
+    batch, n_own = last.shape[:2]
+    if n_own > 1 and state.encoder_state and len(state.encoder_state[0]) == batch:
+        # From here on particles differ in what they saw: each needs an encoder state of its own.
+        state.encoder_state = tuple(tensor.repeat_interleave(n_own, dim=0) for tensor in state.encoder_state)
+    state.last = last
+
+
+def embed(network: Network, state: ParticleState) -> Float[Tensor, "batch _ d_model"]:
+    """The embedding of the last input, one for each sequence or particle."""
+    features = network.observation.features(state.last.flatten(0, 1))
+    embedding, state.encoder_state = network.encoder.step(features, state.encoder_state, state.clock()[0])
+    return embedding.unflatten(0, state.last.shape[:2])
+
+
+def mutate(network: Network, state: ParticleState, embedding: Float[Tensor, "batch _ d_model"], noise: Noise) -> Moved:
+    """Draw the latents of the next slot, attend over the window, and read out the parameters of p(X_t | z).
+
+    With gradients, what the particles remember is never written over: every step makes it anew, one slot longer.
+
+    Args:
+        network: the network.
+        state: the particles.
+        embedding: e_{t-1}.
+        noise: standard noise of this step, (batch, particle, d_model).
+    """
+    if torch.is_grad_enabled():
+        z, outputs = _mutate_with_gradients(network, state, embedding, noise), None
+    else:
+        if state.past is not None and not can_mutate(network, state.keys):
+            _copy_past(state, state.past)
+        slot, window, past_first = _next_slot(network, state)
+        caches = (state.keys, state.values, state.trajectories)
+        mutated = mutate_particles(network, embedding, noise, *caches, slot, window, state.past, past_first)
+        z, outputs = _mutate_in_torch(network, state, embedding, noise, slot, window) if mutated is None else mutated
+    state.n_slots, state.position = state.n_slots + 1, state.position + 1
+    parameters = network.read_out(z, embedding, state.last[..., : network.config.n_targets], outputs)
+    return Moved(noise.attention, z, embedding, parameters)
+
+
+def peek(network: Network, state: ParticleState, embedding: Float[Tensor, "batch _ d_model"], noise: Noise) -> Moved:
+    """What `mutate` would return, without going on: the slot it writes is written again by the next mutation."""
+    n_slots, position = state.n_slots, state.position
+    found = mutate(network, state, embedding, noise)
+    state.n_slots, state.position = n_slots, position
+    return found
+
+
+def weigh(
+    network: Network,
+    state: ParticleState,
+    parameters: Float[Tensor, "batch particle n_parameters"],
+    target: Float[Tensor, "batch n_targets"],
+    observed: Bool[Tensor, "batch n_targets"] | None,
+    on_collapse: str,
+    log_correction: Float[Tensor, "batch particle"] | None = None,
+) -> Float[Tensor, "batch"]:
+    """Weight by the observed coordinates of X_t (None: all); returns the log-likelihood increments."""
+    mask = None if observed is None else observed.unsqueeze(1)
+    log_density = network.observation.components(parameters).log_prob(target.unsqueeze(1), mask)
+    if log_correction is not None:
+        log_density = log_density + log_correction
+    log_weights, increments = reweight(
+        state.log_weights, log_density, step=int(state.position[0]), on_collapse=on_collapse
+    )
+    if observed is None:
+        state.log_weights, state.informed = log_weights, torch.ones_like(state.informed)
+        return increments
+    seen = observed.any(dim=-1)
+    state.log_weights = torch.where(seen.unsqueeze(-1), log_weights, state.log_weights)
+    state.informed = state.informed | seen
+    return torch.where(seen, increments, 0.0)
+
+
+def spread(
+    network: Network,
+    settings: InferenceSettings,
+    state: ParticleState,
+    n_samples: int,
+    capacity: int,
+    generator: Generator | None,
+) -> tuple[ParticleState, Int[Tensor, "batch sample"]]:
+    """Equally weighted particles drawn from a state, which share what it remembers; also returns who was drawn.
+
+    Only the slots that the next step can see are kept; `capacity` more fit in.
+    """
+    ends = settings.resample(state.log_weights, n_samples, generator)
+    # Most schemes return sorted indices: shuffled, any few of the new particles are a sample too.
+    order = torch.rand(ends.shape, generator=generator, device=ends.device).argsort(dim=-1)
+    ends = ends.gather(1, order)
+    own = state.has_own_inputs
+    last = state.last.gather(1, ends.unsqueeze(-1).expand(-1, -1, state.last.shape[-1])) if own else state.last
+    encoder_state = inherit_rows(state.encoder_state, ends) if own else state.encoder_state
+    _, n_slots = state.clock()
+    kept = torch.arange(network.attention.first_slot(n_slots), n_slots, device=ends.device) % max(1, state.capacity)
+    fresh = begin(network, last[:, 0], n_samples, capacity, encoder_state)
+    fresh.last, fresh.position = last, state.position
+    if len(kept):
+        fresh.past = Past(state.keys[:, :, kept], state.values[:, :, kept], state.trajectories[:, :, kept], ends)
+    return fresh, ends
+
+
+def inherit_rows(state: State, ancestors: Int[Tensor, "batch particle"]) -> State:
+    """Encoder states, one row for each particle, taken from the particles' parents."""
+    if not state:
+        return state
+    batch = len(ancestors)
+    n_parents = len(state[0]) // batch
+    rows = (ancestors + n_parents * torch.arange(batch, device=ancestors.device).unsqueeze(-1)).flatten()
+    return tuple(tensor[rows] for tensor in state)
+
+
+def _next_slot(network: Network, state: ParticleState) -> tuple[int, slice, int]:
+    """The slot to write, the slots that are then attended to, and the first slot of a shared past that is."""
+    _, n_slots = state.clock()
+    if n_slots >= state.capacity and state.capacity != network.config.window:
+        _make_room(state)
+    slot = n_slots % state.capacity
+    if n_slots >= state.capacity:
+        return slot, slice(0, state.capacity), 0
+    n_past = 0 if state.past is None else state.past.trajectories.shape[-1]
+    first = network.attention.first_slot(n_past + slot)
+    return slot, slice(max(0, first - n_past), slot + 1), min(first, n_past)
+
+
+def _make_room(state: ParticleState) -> None:
+    """Double the capacity."""
+    more = max(16, state.capacity)
+
+    def longer(old: Tensor) -> Tensor:
+        return torch.cat((old, old.new_empty(*old.shape[:2], more, *old.shape[3:])), dim=2)
+
+    state.keys, state.values = longer(state.keys), longer(state.values)
+    state.trajectories = longer(state.trajectories)
+
+
+def _mutate_in_torch(
+    network: Network,
+    state: ParticleState,
+    embedding: Float[Tensor, "batch _ d_model"],
+    noise: Noise,
+    slot: int,
+    window: slice,
+) -> tuple[Float[Tensor, "batch particle d_model"], None]:
+    """The attention vectors of the next slot, in plain torch: the reference of the kernels."""
+    attention = network.attention
+    latents = attention.latents(embedding, noise)
+    state.keys[:, :, slot] = latents.key
+    state.values[:, :, slot] = latents.value
+    state.trajectories[:, :, slot] = state.themselves
+    keys, values = state.keys[:, :, window], state.values[:, :, window]
+    if not state.trajectories_are_own:
+        trajectories = state.trajectories[:, :, window]
+        keys, values = gather_trajectories(keys, trajectories), gather_trajectories(values, trajectories)
+    return attention.attend_one(latents.query, keys, values) + attention.deviation(noise), None
+
+
+def _mutate_with_gradients(
+    network: Network, state: ParticleState, embedding: Float[Tensor, "batch _ d_model"], noise: Noise
+) -> Float[Tensor, "batch particle d_model"]:
+    """The same as a differentiable function, for particles that are never resampled: forecast paths."""
+    attention = network.attention
+    latents = attention.latents(embedding, noise)
+    first = attention.first_slot(state.capacity)
+    state.keys = torch.cat((state.keys[:, :, first:], latents.key.unsqueeze(2)), dim=2)
+    state.values = torch.cat((state.values[:, :, first:], latents.value.unsqueeze(2)), dim=2)
+    state.trajectories = state.themselves.unsqueeze(-1).expand(-1, -1, state.keys.shape[2])
+    return attention.attend_one(latents.query, state.keys, state.values) + attention.deviation(noise)
+
+
+def _copy_past(state: ParticleState, past: Past) -> None:
+    """Make the shared past slots of one's own: torch is better off with copies."""
+    own = state.themselves.unsqueeze(-1).expand(-1, -1, past.trajectories.shape[-1])
+    state.keys = torch.cat((past.along_paths(past.keys), state.keys), dim=2)
+    state.values = torch.cat((past.along_paths(past.values), state.values), dim=2)
+    state.trajectories = torch.cat((own, state.trajectories), dim=2)
+    state.n_slots = state.n_slots + past.trajectories.shape[-1]
+    state.past = None

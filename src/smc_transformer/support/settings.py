@@ -1,0 +1,37 @@
+"""What all frozen settings share: plain values, and a way to JSON and back."""
+
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
+
+from smc_transformer.support.checks import check_count
+
+Own = TypeVar("Own", bound="FrozenSettings")
+
+
+class FrozenSettings:
+    """A base of frozen dataclasses whose values are checked when they are made."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as a dictionary that JSON can hold."""
+        return asdict(self)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_dict(cls: type[Own], settings: dict[str, Any]) -> Own:
+        """The inverse of `to_dict`; unknown names are rejected."""
+        unknown = sorted(set(settings) - cls.names())
+        if unknown:
+            raise ValueError(f"unknown settings {unknown}; known are {sorted(cls.names())}")
+        return cls(**settings)
+
+    @classmethod
+    def names(cls) -> set[str]:
+        """The names of the settings."""
+        return {field.name for field in fields(cls)}  # type: ignore[arg-type]
+
+    def _set(self, name: str, value: Any) -> None:
+        """Replace a value by an equal one of a plain type, which JSON can hold (numpy numbers are accepted)."""
+        object.__setattr__(self, name, value)
+
+    def _check_counts(self, *names: str) -> None:
+        for name in names:
+            self._set(name, check_count(getattr(self, name), name))
