@@ -2,7 +2,7 @@
 
     X_t = X_{t-1} + b + A_1 X_{t-1} + ... + A_p X_{t-p} + residual
 
-by ridge regression, so that shrinking leads to persistence and not to the mean. All columns are regressors, the
+by ridge regression, so that shrinking leads to the naive forecast and not to the mean. All columns are regressors, the
 modelled ones are predicted. Order and ridge are those with the lowest one-step error on validation windows. Early
 steps of a window have a shorter past than the order: they use the autoregression of the longest order that fits.
 Residuals are whole rows of the training set, so their dependence and their tails are the data's.

@@ -21,7 +21,7 @@ ON_REQUEST = ("bayesian_lstm_3",)
 """Models that run on real data only when they are asked for: the paper has them on synthetic data alone."""
 BAYES_OPTIMAL = "bayes_optimal"
 """The true distribution: known on synthetic data only."""
-WITHOUT_SETTINGS_OF_THE_PAPER = ("persistence", "autoregression", BAYES_OPTIMAL)
+WITHOUT_SETTINGS_OF_THE_PAPER = ("naive", "autoregression", BAYES_OPTIMAL)
 
 
 class ChoiceError(ValueError):
