@@ -1,4 +1,4 @@
-"""What a cell will cost, roughly: to begin with the longest, and to say how long the rest will take."""
+"""Rough costs of cells: to start with the longest, and to estimate the remaining time."""
 
 from smct_paper.experiments.grid import BAYES_OPTIMAL, SMC_TRANSFORMER, Cell
 

@@ -73,7 +73,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def tidy(axes: "Axes") -> None:
-    """Axes without what carries no information."""
+    """Axes without the top and right border and other decoration."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=INK, labelsize=8, length=3)
