@@ -4,7 +4,8 @@
 
 The model is trained on a quiet week. Then come 300 readings, one by one, a dozen of them wrong: most are within the
 daily range, so that a fixed threshold cannot find them. A reading outside the 99.8 % interval that was predicted for it
-raises an alarm and is treated as missing, so that the return to normal does not raise a second alarm. Of 1000 good readings 2 are expected to raise a false alarm.
+raises an alarm and is treated as missing, so that the return to normal does not raise a second alarm. Of 1000 good
+readings 2 are expected to raise a false alarm.
 """
 
 import sys
