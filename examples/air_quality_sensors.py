@@ -47,4 +47,4 @@ print("picp is the share of values inside the 95 % intervals: it should be about
 forecast = forecaster.forecast()
 axes = forecast.plot(history=table[-120 - 72 : -120 + 12], level=[95, 80])
 axes.figure.savefig("air_quality.png")
-print("air_quality.png shows the first of them, and what came")
+print("air_quality.png shows the first of them, and the observed values")

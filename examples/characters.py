@@ -1,4 +1,4 @@
-"""A character-level language model: a categorical distribution, on a small text (this repository's LICENSE).
+"""A character-level language model with the categorical observation model, on a small text (this repository's LICENSE).
 
     python examples/characters.py [--epochs 20] [--out results.json]
 

@@ -1,4 +1,4 @@
-"""Daily covid deaths of US counties as counts: a negative binomial distribution beside Gaussian ones.
+"""Daily covid deaths of US counties as counts: the negative binomial observation model beside Gaussian ones.
 
     python examples/covid_counts.py --data path/to/covid_deaths_US.csv [--epochs 15] [--out results.json]
 
@@ -74,7 +74,7 @@ def main() -> None:
 
 def run(settings, train, validation, test, epochs):
     counts = settings["observation"] == "negative_binomial"
-    # Gaussian distributions work on log(1 + count), scaled; their forecasts are brought back through the exact inverse.
+    # Gaussian observation models work on scaled log(1 + count); their forecasts are transformed back exactly.
     scale = 1.0 if counts else torch.log1p(train[~train.isnan()]).std()
     to_model = (lambda x: x) if counts else (lambda x: torch.log1p(x) / scale)
     to_counts = (lambda x: x) if counts else (lambda x: torch.expm1(x * scale))
@@ -87,7 +87,7 @@ def run(settings, train, validation, test, epochs):
     seen = ~observed.isnan()
     lower, upper = (to_counts(end) for end in result.predictive.interval(0.95))
     samples = to_counts(result.predictive.sample(500, generator=2)).squeeze(-1)
-    # A density can be as high as it likes at zero, where most counts are: only the probabilities of counts compare.
+    # At zero, where most counts are, a density can be arbitrarily high: only probabilities of counts are comparable.
     nll = negative_log_likelihood(model, test, n_particles=100, generator=3) if counts else None
     return {
         "crps": sample_crps(samples, observed.squeeze(-1))[seen.squeeze(-1)].mean().item(),

@@ -1,4 +1,4 @@
-"""Fit once, then follow: update with new rows, save, load, and go on as if nothing had happened.
+"""Fit once, then update with new rows, save, load, and continue with identical results.
 
 python examples/going_on.py [steps of training]
 """

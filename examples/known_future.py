@@ -2,7 +2,7 @@
 
     python examples/known_future.py [steps of training]
 
-The promotion of day t is known when day t is forecast. What would happen otherwise is a second forecast.
+The promotion of day t is known when day t is forecast. A second forecast shows the same week without it.
 """
 
 import sys
@@ -42,7 +42,7 @@ plans = {"without a promotion": [0] * 7, "promotion on the last three days": [0,
 figure, axes = plt.subplots(1, 2, figsize=(11, 3.5), sharey=True, layout="constrained")
 for panel, (name, plan) in zip(axes, plans.items(), strict=True):
     forecast = forecaster.forecast(future=pd.DataFrame({"unique_id": "shop", "ds": week, "promotion": plan}))
-    total = forecast.paths[0, :, :, 0].sum(axis=1)  # paths are joint: sums over the week have an observation model, too
+    total = forecast.paths[0, :, :, 0].sum(axis=1)  # paths are joint, so that their sums can be taken
     low, high = np.quantile(total, [0.1, 0.9])
     print(f"{name:34} {total.mean():5.0f} sold in the week, 80 % between {low:.0f} and {high:.0f}")
     forecast.plot(panel, history=sales.tail(28))

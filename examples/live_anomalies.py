@@ -1,11 +1,11 @@
-"""A pump's pressure, live: faults found as they come (writes anomalies.png).
+"""A pump's pressure, live: faults are found as the readings arrive (writes anomalies.png).
 
     python examples/live_anomalies.py [steps of training]
 
 The model is trained on a quiet week. Then come 300 readings, one by one, a dozen of them wrong: most are within the
-daily range, so that only who knows what comes next can see them. A reading outside the 99.8 % interval predicted before
-it came is an alarm, and is not believed: the model goes on as if it were missing, so that the return to normal is no
-second alarm. Of 1000 good readings 2 are expected to raise a false alarm.
+daily range, so that a fixed threshold cannot find them. A reading outside the 99.8 % interval that was predicted for it
+raises an alarm and is treated as missing, so that the return to normal does not raise a second alarm. Of 1000 good
+readings 2 are expected to raise a false alarm.
 """
 
 import sys
@@ -21,7 +21,7 @@ LEVEL = 99.8
 
 
 def pressure(n_rows, random):
-    """A day's rhythm and noise that remembers; in bar."""
+    """A daily cycle plus autocorrelated noise; in bar."""
     noise = np.convolve(random.normal(0, 0.05, n_rows + 30), 0.7 ** np.arange(30), mode="valid")[:n_rows]
     return 5 + np.sin(2 * np.pi * np.arange(n_rows) / 48) + noise
 

@@ -2,7 +2,7 @@
 
     python examples/unequal_panel.py [steps of training]
 
-A long series lends what it has learnt to short ones; a series with a handful of rows is forecast with wide intervals.
+Short series profit from a model that was trained on long ones; a series with few rows has wide intervals.
 """
 
 import sys

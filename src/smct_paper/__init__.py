@@ -1,9 +1,9 @@
 """The reproduction of "The Monte Carlo Transformer" on top of the library `smc_transformer`.
 
 datasets/      eight data sets: where their files are, readers, windows, splits
-baselines/     what the paper compares with, behind one interface
+baselines/     the methods that the SMC Transformer is compared with, behind one interface
 evaluation.py  one evaluator for all of them
 experiments/   the grid of the paper's experiments, resumable, and its report
-demo.py        the main job on a data set whose true distribution is known
+demo.py        trains on a data set whose true distribution is known, and compares
 commands/      `smct data`, `smct experiment`, `smct demo`: found by the command line through entry points
 """

@@ -1,4 +1,4 @@
-"""The demonstration: learn Model I, whose distribution is known, and see how close the learned distribution comes."""
+"""The demonstration: train on Model I, whose true distribution is known, and compare the learned one with it."""
 
 import json
 from pathlib import Path

@@ -4,7 +4,7 @@ unistep     the distributions of X_1, ..., X_L of each window, each given the pa
 multistep   paths of X_{H+1}, ..., X_L, given X_0, ..., X_H.
 
 Only the first `n_targets` columns are scored, and only where they were observed. All averages are over windows, steps
-and targets (PROTOCOL's definitions), on scaled values.
+and targets, on scaled values. docs/data.md defines the metrics.
 """
 
 from dataclasses import asdict, dataclass
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from smct_paper.datasets import Windows
 
 LEVEL = 0.95
-"""Of the interval whose coverage, width and score are reported."""
+"""Level of the interval whose coverage, width and score are reported."""
 
 COVERAGE_LEVELS = [round(0.05 * number, 2) for number in range(1, 20)]
 
 NUMBERS_AT_ONCE = 2**24
-"""Numbers in the predictive samples of the windows that are scored at a time: bounds the memory."""
+"""Size of the predictive samples of the windows that are scored at a time, to bound the memory."""
 
 _UNISTEP, _MULTISTEP = range(2)
 
@@ -41,8 +41,8 @@ class TaskScores:
     """How good forecasts are at one task.
 
     Attributes:
-        metrics: averages; None where a method has no such thing (the interval of a point forecast, the density of
-            samples) or the task has not.
+        metrics: averages; None where the metric is not defined for the method (the interval of a point forecast, the
+            density of samples) or for the task.
         per_step: the same averages for each step: mse, picp, mpiw, crps.
         pit: counts of the probability integral transform in 20 equal bins; None for point forecasts.
         coverage: "levels" of central intervals and the "shares" of observations inside; None likewise.
@@ -124,7 +124,7 @@ def _multistep(method: Method, data: "Windows", test: Tensor, n_samples: int, se
         paths, observed = paths[..., : data.n_targets], future[..., : data.n_targets]
         predictive: Predictive = Point(paths[:, 0]) if method.is_point else Samples(paths)
         scores.add_distributions(predictive, observed)
-        # All paths of a point forecast are the same: one of them has the same score.
+        # All paths of a point forecast are the same, so one of them suffices.
         scores.add("energy_score", energy_score(paths[:, :1] if method.is_point else paths, observed))
     return scores.summary()
 

@@ -84,7 +84,7 @@ def modules():
     registry = {name: partial(Method, behaviour=name) for name in behaviours}
     baselines.BASELINES = registry | {
         "bayesian_lstm_3": partial(Method, behaviour="bayesian"),
-        "persistence": Untrained,
+        "naive": Untrained,
     }
     baselines.BayesOptimal = partial(Untrained, "true")
     baselines.Method = Method

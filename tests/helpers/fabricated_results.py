@@ -12,7 +12,7 @@ BASELINES = (
     *POINTS,
     *(f"{network}_dropout_{rate}" for network in POINTS for rate in RATES),
     "bayesian_lstm_10",
-    "persistence",
+    "naive",
     "autoregression",
 )
 HORIZON = {"covid": 20, "air_quality": 6, "weather": 12, "energy": 6, "stock": 20}
@@ -21,7 +21,7 @@ SMC_PICP = {"unistep": 0.97, "multistep": 0.955}
 
 
 def config_of(model):
-    return "default" if model in ("persistence", "autoregression", "bayes_optimal") else "paper"
+    return "default" if model in ("naive", "autoregression", "bayes_optimal") else "paper"
 
 
 def make_row(dataset, model, config, split, task, number, metrics, *, picp=None, steps=6, **changes):
@@ -68,7 +68,7 @@ def synthetic_rows():
         for fold in range(5):
             shift = noise.gauss(0, 0.01)  # what all methods share on a fold
             for model, config in methods:
-                ours = model in ("smc_transformer", "bayes_optimal", "autoregression", "persistence")
+                ours = model in ("smc_transformer", "bayes_optimal", "autoregression", "naive")
                 worse = 0.0 if model == "bayes_optimal" else 0.003
                 metrics = {
                     "mse": mse + shift + worse,

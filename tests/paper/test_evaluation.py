@@ -14,7 +14,7 @@ from smc_transformer.empirical import Point, Samples
 from smc_transformer.nn.observation import GaussianMixture
 from smc_transformer.scores import central_coverage, energy_score, interval_score, pit_histogram
 from smct_paper import evaluation
-from smct_paper.baselines import BayesOptimal, Method, Persistence
+from smct_paper.baselines import BayesOptimal, Method, NaiveForecast
 from smct_paper.evaluation import evaluate, evenly_spaced
 
 DEVIATION = 0.5
@@ -275,10 +275,10 @@ def test_the_truth_is_not_known_for_real_data():
         BayesOptimal().fit(truth_windows(), seed=0)
 
 
-def test_dist_mse_of_persistence_is_its_own():
+def test_dist_mse_of_the_naive_forecast_is_its_own():
     """Residual draws of Model I around X_t: E (X_t + R - 0.8 X_t)^2 = 0.04 E X^2 + E R^2."""
     data = synthetic_windows("model1", n_sequences=2000, n_steps=24)
-    method = Persistence()
+    method = NaiveForecast()
     method.fit(data, seed=0)
     x = data.test
     expected = 0.04 * x[:, :-1].square().mean() + data.train.diff(dim=1).square().mean()

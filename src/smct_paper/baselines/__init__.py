@@ -14,7 +14,7 @@ from smct_paper.baselines.base import Method, Predictive
 from smct_paper.baselines.bayes_optimal import BayesOptimal
 from smct_paper.baselines.bayesian_lstm import BayesianLSTM
 from smct_paper.baselines.lstm import LSTM
-from smct_paper.baselines.persistence import Persistence
+from smct_paper.baselines.naive import NaiveForecast
 from smct_paper.baselines.registry import BASELINES
 from smct_paper.baselines.transformer import Transformer
 
@@ -25,7 +25,7 @@ __all__ = [
     "BayesOptimal",
     "BayesianLSTM",
     "Method",
-    "Persistence",
+    "NaiveForecast",
     "Predictive",
     "Transformer",
 ]

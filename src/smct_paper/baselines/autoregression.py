@@ -2,11 +2,11 @@
 
     X_t = X_{t-1} + b + A_1 X_{t-1} + ... + A_p X_{t-p} + residual
 
-by ridge regression, so that shrinking leads to persistence and not to the mean. All columns are regressors, the
+by ridge regression, so that shrinking leads to the naive forecast and not to the mean. All columns are regressors, the
 modelled ones are predicted. Order and ridge are those with the lowest one-step error on validation windows. Early
 steps of a window have a shorter past than the order: they use the autoregression of the longest order that fits.
-Residuals are whole rows of the training set, so their dependence and their tails are the data's.
-Rows with a missing value are left out of the regression; in a history, the last observed value stands in for it.
+Residuals are whole rows from the training set, so that they have the dependence and the tails of the data.
+Rows with a missing value are left out of the regression; in a history, it is replaced by the last observed value.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 RIDGES = (1e-6, 1e-4, 1e-2, 1e-1, 1.0)
 NUMBERS_AT_ONCE = 2**24
-"""Numbers in the regressors that are made at a time."""
+"""Size of the regressors that are built at a time, to bound the memory."""
 
 
 class Regression(NamedTuple):

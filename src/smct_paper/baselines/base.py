@@ -1,4 +1,4 @@
-"""What every way to forecast can do: learn from windows, say the distribution of the next step, and draw paths."""
+"""The interface of every forecasting method: learn from windows, predict the next step, and draw paths."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Predictive(Protocol):
     """Distributions of several steps and targets; `predictive.Mixture` and those of `empirical` are such.
 
-    What an observation model does not have (an interval of a point, a density of draws) is None.
+    What is not defined (the interval of a point, the density of draws) is None.
     """
 
     @property
@@ -45,9 +45,9 @@ class Predictive(Protocol):
 
 
 class Method(ABC):
-    """A way to forecast: trained on windows, asked for one-step distributions and for paths.
+    """A forecasting method: trained on windows; gives one-step distributions and paths.
 
-    The first `n_modelled` columns of a window are forecast, the others are read. NaN is missing.
+    The first `n_modelled` columns of a window are forecast, the others are only inputs. NaN is missing.
 
     Attributes:
         is_point: whether it forecasts a single path and claims no uncertainty; then only its errors are scored.

@@ -1,4 +1,4 @@
-"""The truth about the synthetic series, scored like any other method: nothing can do better than this."""
+"""The true distribution of the synthetic series, scored like any other method: the best possible forecast."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -34,7 +34,7 @@ class Weights(NamedTuple):
 
 
 class BayesianState(NamedTuple):
-    """Hidden and cell vectors; draws come first, as batched matrix products want them."""
+    """Hidden and cell vectors; the first axis is that of the draws, for batched matrix products."""
 
     hidden: Float[Tensor, "sample batch hidden"]
     cell: Float[Tensor, "sample batch hidden"]

@@ -1,9 +1,9 @@
 """Neural baselines: networks that predict the mean of the next values, with or without randomness inside.
 
 As in the paper, their predictive distribution is the spread of stochastic passes (dropout masks or weight draws),
-without observation noise. This is why they underestimate the uncertainty, and it is meant to be so here. One pass is
-one set of masks or weights, kept over all steps: a path feeds its own predictions back through one and the same
-network.
+without observation noise. This is why they underestimate the uncertainty; it is kept here to reproduce the paper. One
+pass is one set of masks or weights, kept over all steps: a path feeds its own predictions back through one and the
+same network.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from smct_paper.datasets import Windows
 
 DEFAULT_BATCH = 32
-"""Windows in a batch for data that the paper does not know."""
+"""Windows in a batch for data that are not in the paper."""
 
 
 class Network(nn.Module, ABC):
@@ -112,7 +112,7 @@ class NeuralMethod(Method):
         return self._network
 
     def fit(self, data: "Windows", *, seed: int, progress: bool = False) -> dict[str, Any]:
-        with torch.random.fork_rng(devices=[]):  # torch's own first draws leave no trace
+        with torch.random.fork_rng(devices=[]):  # initial weights leave the global state alone
             network = self.build(data, derived_generator(seed, WEIGHTS))
         validation = data.validation
         self._n_modelled = data.n_modelled

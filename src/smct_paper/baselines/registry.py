@@ -7,7 +7,7 @@ from smct_paper.baselines.autoregression import Autoregression
 from smct_paper.baselines.base import Method
 from smct_paper.baselines.bayesian_lstm import BayesianLSTM
 from smct_paper.baselines.lstm import LSTM
-from smct_paper.baselines.persistence import Persistence
+from smct_paper.baselines.naive import NaiveForecast
 from smct_paper.baselines.transformer import Transformer
 
 DROPOUT_RATES = (0.1, 0.2, 0.5)
@@ -19,7 +19,7 @@ BASELINES: dict[str, Callable[..., Method]] = {
     **{f"transformer_dropout_{rate}": partial(Transformer, dropout=rate) for rate in DROPOUT_RATES},
     "bayesian_lstm_3": partial(BayesianLSTM, elbo_samples=3),
     "bayesian_lstm_10": partial(BayesianLSTM, elbo_samples=10),
-    "persistence": Persistence,
+    "naive": NaiveForecast,
     "autoregression": Autoregression,
 }
 """Each makes a method with the paper's settings; other settings (epochs, ...) are keyword arguments."""

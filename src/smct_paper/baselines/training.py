@@ -37,7 +37,7 @@ def train(
         network: what is trained.
         windows: training windows.
         loss: the loss of a batch of them, with randomness from a generator.
-        validation_loss: the figure that chooses the epoch.
+        validation_loss: the number by which the best epoch is chosen.
         epochs: passes over the training windows, at most.
         batch_size: windows in a batch; the last batch of an epoch may be smaller.
         learning_rate: of Adam.

@@ -24,7 +24,7 @@ FILE = DataFile(
         "csse_covid_19_data/csse_covid_19_time_series/time_series_covid19_deaths_US.csv"
     ),
     download="time_series_covid19_deaths_US.csv",
-    sha256=None,  # the last version (March 2023) was never at hand here, only one of May 2020
+    sha256=None,  # only a version of May 2020 was tested, not the last one (March 2023)
     first_line="Combined_Key",
     tested_sha256=("c0f65fed339c680ba05da17124d31c4b36f299efc0477b6b85002793a7599cd8",),
 )

@@ -1,8 +1,8 @@
-"""Where a publisher's file is: in a folder of the user, in our cache, or still at the publisher.
+"""Finding a publisher's file: in a folder of the user, in the cache, or by download.
 
 A file is looked for in the folder `data_dir`, in the folder that SMC_TRANSFORMER_DATA names, and in our cache folder;
-if none has it, it is downloaded into the cache. A file at hand is taken as it is, for publishers update their files and
-the readers check what they read; a download must have the known sha256, where one is known.
+if none has it, it is downloaded into the cache. A local file is used as it is, since publishers update
+their files and the readers check what they read; a download must have the known sha256, where one is known.
 """
 
 import hashlib

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 
 class NoWindowsError(ValueError):
-    """Data that are read well, but are too few to be cut and scaled."""
+    """The data could be read, but are too few to be split and scaled."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Training, validation and test parts: in time (to trust), or by shuffled windows (to compare with the paper).
+"""Training, validation and test parts: cut in time (no leakage), or shuffled windows (to compare with the paper).
 
-chronological   rows are cut in time, windows made inside each part, scaled by training rows: nothing leaks.
+chronological   rows are cut in time, windows made inside each part, scaled by training rows: no leakage.
                 Counties are series of their own: they are shuffled and cut.
 paper           all windows are shuffled and cut, scaled by all rows: neighbouring windows share most of their
                 values, so test data leak into training.

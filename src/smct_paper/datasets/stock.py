@@ -19,5 +19,5 @@ FILE = DataFile(
 
 
 def read_stock(path: Path) -> Table:
-    """Prices and volume. Days without trade are no gaps: Monday follows Friday."""
+    """Prices and volume. Days without trade do not count as gaps: Monday follows Friday."""
     return read_table(path, FILE.csv, COLUMNS, time_columns=("Date",), time_formats=("%Y-%m-%d",))

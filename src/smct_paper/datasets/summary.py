@@ -17,7 +17,7 @@ from smct_paper.datasets.windows import is_gap
 
 @dataclass(frozen=True)
 class Summary:
-    """What came out of a file.
+    """What was read from a file.
 
     Attributes:
         name: of the data set.

@@ -1,4 +1,4 @@
-"""Synthetic series whose distribution is known, so that a model can be compared with the best there is.
+"""Synthetic series whose distribution is known, so that a model can be compared with the best possible one.
 
 All three are autoregressions with a random coefficient, X_0 ~ N(0, 1) and
 
@@ -58,8 +58,8 @@ class MixtureAutoregression:
     ) -> float:
         """The paper's dist-mse: E (x' - a X_t)^2 over predictive samples x' of X_{t+1}, averaged over the modes.
 
-        A model that predicts the true distribution has the variance for Model I, and for several modes the variance
-        plus twice that of the coefficient times E[X^2].
+        For the true distribution it is `variance` for Model I, and with several coefficients `variance` plus twice the
+        variance of the coefficient times E[X^2].
         """
         total = 0.0
         for coefficient, probability in zip(self.coefficients, self.probabilities, strict=True):

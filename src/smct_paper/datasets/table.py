@@ -22,8 +22,8 @@ class Table:
         times: strictly increasing, datetime64[s].
         values: NaN is missing.
         columns: names of the values.
-        step: the regular time between rows, against which gaps are measured; None if rows follow each other whatever
-            the clock says (days of trade).
+        step: the regular time between rows, against which gaps are measured; None if there are no gaps by definition
+            (days of trade).
     """
 
     times: Shaped[np.ndarray, "row"]

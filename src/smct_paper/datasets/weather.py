@@ -25,7 +25,7 @@ FILE = DataFile(
     # The institute gives one file for each half year; Keras keeps all of them together, as they were.
     address="https://storage.googleapis.com/tensorflow/tf-keras-datasets/jena_climate_2009_2016.csv.zip",
     download="jena_climate_2009_2016.csv.zip",
-    sha256=None,  # the whole record was never at hand here, only its hourly extract
+    sha256=None,  # only the hourly extract was tested, not the whole record
     first_line="Date Time",
     tested_sha256=("16ff586603c59f316aedd102aca088c2bb357deca1aba32021f327a57f61234c",),
 )

@@ -1,4 +1,4 @@
-"""The experiments of the paper: a grid of cells (data set, split, model, configuration, seed), run and written down.
+"""The experiments of the paper: a grid of cells (data set, split, model, configuration, seed).
 
 `grid` says which cells there are, `profiles` how long they train, `cells` how one is trained and scored, `store`
 keeps each in a file of its own, `runner` works through them in several processes.

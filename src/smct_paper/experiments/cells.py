@@ -13,7 +13,7 @@ DATA_SEED = 0
 
 
 def run_cell(cell: Cell, profile: Profile, data_dir: Path | None) -> dict[str, Any]:
-    """Train and evaluate; returns what is written down of it.
+    """Train and evaluate; returns the record that is stored.
 
     Raises:
         ArithmeticError: a score is not a finite number.
@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
 
 
 def _finite(task: str, metrics: dict[str, float | None]) -> dict[str, float | None]:
-    """None is a score that the method does not have; a score that overflowed must not look the same."""
+    """None means that the method does not have the score; a score that overflowed must not become None as well."""
     broken = {name: value for name, value in metrics.items() if value is not None and not isfinite(value)}
     if broken:
         listed = ", ".join(f"{name} is {value}" for name, value in broken.items())

@@ -1,4 +1,4 @@
-"""What a cell will cost, roughly: to begin with the longest, and to say how long the rest will take."""
+"""Rough costs of cells: to start with the longest, and to estimate the remaining time."""
 
 from smct_paper.experiments.grid import BAYES_OPTIMAL, SMC_TRANSFORMER, Cell
 
@@ -6,7 +6,7 @@ from smct_paper.experiments.grid import BAYES_OPTIMAL, SMC_TRANSFORMER, Cell
 # from the runs behind docs/results.md. A wrong one changes the order of the work and the first estimates, nothing else.
 _OF_MODEL = {
     BAYES_OPTIMAL: 1.0,
-    "persistence": 0.3,
+    "naive": 0.3,
     "autoregression": 0.5,
     "lstm": 0.7,
     "transformer": 1.2,

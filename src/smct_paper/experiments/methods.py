@@ -27,7 +27,7 @@ def build_method(cell: Cell, profile: Profile) -> "Method":
     wanted = {
         "epochs": epochs,
         "batch_size": DATASETS[cell.dataset].batch_size,
-        # A shorter training has its share of the warm-up, and a higher peak by it.
+        # The warm-up shrinks with the length of training, which raises the peak of the learning rate.
         "warmup_steps": max(1, WARMUP_STEPS * epochs // PAPER.epochs.others),
     }
     has = make().settings()  # methods that do not train have no epochs

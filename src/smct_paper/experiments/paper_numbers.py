@@ -1,4 +1,4 @@
-"""The paper's numbers, as PROTOCOL lists them, keyed like our rows: (model, dataset).
+"""The numbers of the paper's tables, keyed like our rows: (model, dataset).
 
 Two names differ from ours, because the paper's tables do: its Bayesian LSTM on real data does not say how many
 samples its ELBO has (`bayesian_lstm`), and its SMC Transformer on synthetic data has one row for each number of

@@ -1,4 +1,4 @@
-"""How long the experiments train and what they are scored on: every number of a profile is on this page."""
+"""How long the experiments train and what they are scored on: all numbers of the profiles are in this file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ class Profile:
         return epochs.bayesian if model.startswith("bayesian") else epochs.others
 
     def evaluation(self) -> dict[str, int | None]:
-        """What the scores are taken over; a result with other numbers is not the same result."""
+        """What the scores are taken over; a result that was scored over anything else has to be run again."""
         return {"n_windows": self.n_windows, "n_samples": self.n_samples}
 
     def describe(self, seeds: int | None = None) -> str:

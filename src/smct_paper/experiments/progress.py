@@ -1,4 +1,4 @@
-"""How far the grid is: counted in one place, shown on a terminal as it changes, elsewhere line by line."""
+"""Progress of the grid: redrawn in place on a terminal, line by line elsewhere."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

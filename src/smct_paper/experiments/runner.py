@@ -1,4 +1,4 @@
-"""The grid, worked through by several processes: longest cells first, each written down when it is finished."""
+"""Runs the grid in several processes: longest cells first, each stored when it is finished."""
 
 import signal
 import threading
@@ -25,7 +25,7 @@ POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: errors by cell, and how many cells were finished by it."""
+    """The outcome of a run: errors by cell, and the number of cells that it finished."""
 
     finished: int
     failed: dict[Cell, str]

@@ -1,9 +1,9 @@
 """The SMC Transformer as a method of the experiments: trained in stages, widened, and scored like the others.
 
-1. The squared error of the transformer without its noise, which is quick.
+1. The squared error of the transformer without its noise, which is fast.
 2. The likelihood: filter, smoothing trajectories, Fisher's identity, EM (the whole training of the paper's
 configuration). 3. The score of free-running forecasts, from where the likelihood has ended. 4. A factor on the noise
-for each task, so that validation intervals cover what they should.
+for each task, so that validation intervals have the wanted coverage.
 
 Inside, values are in units of a typical one-step change, if the settings say so: the net then predicts numbers of the
 order of one, whatever the data set. Nothing here looks at test windows.
@@ -46,10 +46,10 @@ class SMCSettings:
         forecast: the third; None: the likelihood is the last.
         forecast_paths: paths of each sequence in the third stage.
         widen_to: share of validation observations that 95 % intervals should cover; None: as they are.
-        widening_blocks: consecutive blocks of validation windows whose median coverage counts, so that one storm does
-            not set the width of all intervals.
-        widening_windows: validation windows, evenly spaced, by which noise is widened: a share near 95 % needs more of
-            them than a mean.
+        widening_blocks: consecutive blocks of validation windows whose median coverage counts, so that one
+            unusual period does not set the width of all intervals.
+        widening_windows: validation windows, evenly spaced, by which noise is widened: estimating a
+            coverage near 95 % takes more of them than estimating a mean.
         validation_windows: validation windows, evenly spaced, by which epochs are chosen.
         validation_paths: paths of each of them.
         units_of_change: whether values are divided by the deviation of their one-step changes.
@@ -168,7 +168,7 @@ class SMCMethod(Method):
 
 
 class RescaledMixture(Samples):
-    """A mixture in other units: draws for all that can be counted, the exact density.
+    """A mixture in other units: quantiles, cdf and CRPS from draws, and the exact density.
 
     Args:
         mixture: the distribution in the model's units.
@@ -207,7 +207,7 @@ def _mostly_complete(train: Float[Tensor, "window time feature"]) -> Float[Tenso
 
 @torch.no_grad()
 def _between_particles(model: SMCTransformer, x: Tensor, n_scored: int, seed: int) -> float:
-    """The share of the one-step variance that lies between particles: what the latents carry."""
+    """The share of the one-step variance that lies between particles, due to the latents."""
     parts = particle_filter(model, x, model.settings(64), as_generator(seed)).predictive.variance_parts()
     share = parts.between / (parts.between + parts.within)
     return float(share[..., :n_scored].mean())

@@ -41,7 +41,7 @@ BEST = SMCSettings(
     squared_error=Stage(3000, validations=60, batch_size=64, learning_rate=3e-3, patience=10),
     likelihood=Stage(400, validations=16, batch_size=64, learning_rate=3e-3, patience=4),
     forecast=Stage(1200, validations=20, batch_size=32, learning_rate=1.5e-3, warmup=0.05, patience=6),
-    widen_to=0.96,  # above 0.95: the same validation windows chose the weights, so they flatter (docs/results.md)
+    widen_to=0.96,  # above 0.95: coverage on the windows that chose the weights is optimistic (docs/results.md)
     units_of_change=True,
 )
 """One configuration for all real data."""
@@ -96,7 +96,7 @@ def smc_settings(config: str, dataset: str, profile: str) -> SMCSettings:
 
 
 def _length(n_training_windows: int) -> int:
-    """How long to train: where there are many data, it takes longer to have seen them."""
+    """How long to train: longer where there are many windows."""
     return 1 if n_training_windows < 10_000 else 2
 
 
@@ -126,7 +126,7 @@ def _synthetic(kind: str, n_particles: int, dataset: str, profile: str) -> SMCSe
     if kind == "paper":
         settings = _paper(dataset, PROFILES[profile].synthetic_smc_epochs, n_training_windows=800)
         return replace(settings, model={**settings.model, "n_particles": n_particles})
-    bimodal = dataset == "model3"  # its particles must compete before S_obs explains everything (docs/learning.md)
+    bimodal = dataset == "model3"  # particles must specialise before S_obs explains all (docs/learning.md)
     # The fewer particles there are, the later they find the two modes: in 30 epochs with 10, one fold in five did not.
     epochs, batch_size = (25 if n_particles >= 30 else 40, 16) if bimodal else (10, 32)
     epochs *= PROFILES[profile].best_length

@@ -3,7 +3,7 @@
     <folder>/cells/<dataset>-<split>-<model>-<config>-<seed>.json
     <folder>/results.json
 
-A file is either the old one or the new one, never half of either, so a run can be killed at any time.
+Files are replaced atomically, so a run can be killed at any time.
 """
 
 import json
@@ -33,11 +33,11 @@ class Store:
         return self.cells / f"{cell.name}.json"
 
     def read(self, cell: Cell) -> dict[str, Any] | None:
-        """What is written down of a cell; None if nothing is, or nothing that can be read."""
+        """The stored record of a cell; None if there is none, or it cannot be read."""
         return _read(self.path(cell))
 
     def write(self, cell: Cell, record: dict[str, Any]) -> None:
-        """Write down a cell, finished or failed (with the key "error").
+        """Store the record of a cell, finished or failed (with the key "error").
 
         A failure does not replace a result that is there already: the error is noted beside it.
         """

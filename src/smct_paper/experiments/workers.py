@@ -1,4 +1,4 @@
-"""Worker processes: each does one cell after another, and the death of one costs its cell only."""
+"""Worker processes: each runs one cell after another, and if one dies, only its cell is lost."""
 
 import os
 import signal
@@ -65,7 +65,7 @@ def n_cores() -> int:
 
 
 def _serve(orders: Connection, task: Task, n_threads: int) -> None:
-    """The worker's life."""
+    """The loop of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of a terminal's processes: the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ["OMP_NUM_THREADS"] = str(n_threads)
@@ -87,7 +87,7 @@ def _answer(task: Task, arguments: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed cannot end its workers: they would go on for nobody."""
+    """A parent that was killed cannot end its workers, so they watch it and end themselves."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])

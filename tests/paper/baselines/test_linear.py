@@ -1,11 +1,11 @@
-"""Persistence and autoregression against naive answers."""
+"""The naive forecast and autoregression against answers by simple loops."""
 
 import numpy as np
 import pytest
 import torch
 from helpers.baselines import make_windows, synthetic_windows, vector_sequences, with_gaps
 
-from smct_paper.baselines import Autoregression, Persistence
+from smct_paper.baselines import Autoregression, NaiveForecast
 from smct_paper.baselines.autoregression import ridge_regressions
 from smct_paper.evaluation import evaluate
 
@@ -15,10 +15,10 @@ def fitted(method, data):
     return method
 
 
-def test_persistence_is_the_last_value_plus_seen_changes():
+def test_naive_forecast_is_the_last_value_plus_seen_changes():
     x, _ = vector_sequences(n_sequences=50)
     data = make_windows(x, n_targets=2, n_modelled=3, history=4)
-    distribution = fitted(Persistence(), data).one_step(data.test)
+    distribution = fitted(NaiveForecast(), data).one_step(data.test)
     changes = data.train.diff(dim=1).flatten(0, 1)
     torch.testing.assert_close(distribution.mean, data.test[:, :-1] + changes.mean(dim=0), atol=0.05, rtol=0)
     lower, upper = distribution.interval(0.9)
@@ -28,10 +28,10 @@ def test_persistence_is_the_last_value_plus_seen_changes():
         np.testing.assert_allclose((upper - data.test[:, :-1])[3, 2].numpy(), expected[1], atol=1e-5)
 
 
-def test_persistence_paths_are_whole_changes_of_training_windows():
+def test_naive_forecast_paths_are_whole_changes_of_training_windows():
     x, _ = vector_sequences(n_sequences=20, n_steps=6)
     data = make_windows(x, n_targets=2, n_modelled=3, history=3)
-    method = fitted(Persistence(), data)
+    method = fitted(NaiveForecast(), data)
     history = data.test[:, :4]
     found = method.paths(history, 3, 50, None, 0) - history[:, None, -1:]
     position = 3 if method._by_position["multistep"] else None
@@ -46,22 +46,22 @@ def test_persistence_paths_are_whole_changes_of_training_windows():
         assert nearest <= 1
 
 
-def test_persistence_uses_the_position_where_it_matters():
+def test_naive_forecast_uses_the_position_where_it_matters():
     """Series that share a calendar: the change depends on the position alone."""
     noise = 0.1 * torch.randn(300, 9, 1, generator=torch.Generator().manual_seed(0))
     x = torch.tensor([0.0, 5, 1, 8, 2, 9, 0, 7, 3]).view(1, 9, 1) + noise
     data = make_windows(x, history=4)
-    method = Persistence()
+    method = NaiveForecast()
     assert method.fit(data, seed=0)["by_position"] == {"unistep": True, "multistep": True}
     scores = evaluate(method, data, n_windows=None, seed=0)
     assert scores["unistep"].metrics["mse"] < 0.05
     assert scores["multistep"].metrics["mse"] < 0.05
 
 
-def test_persistence_of_a_random_walk_is_calibrated():
+def test_naive_forecast_of_a_random_walk_is_calibrated():
     noise = torch.randn(2000, 13, 2, generator=torch.Generator().manual_seed(0))
     data = make_windows(noise.cumsum(dim=1), history=6)
-    scores = evaluate(fitted(Persistence(), data), data, n_windows=None, seed=0)
+    scores = evaluate(fitted(NaiveForecast(), data), data, n_windows=None, seed=0)
     assert scores["unistep"].metrics["picp"] == pytest.approx(0.95, abs=0.01)
     assert scores["multistep"].metrics["picp"] == pytest.approx(0.95, abs=0.015)
     deviations = np.sqrt(np.arange(1, 7))
@@ -112,10 +112,10 @@ def test_autoregression_of_its_own_data_is_calibrated():
     assert scores["multistep"].metrics["picp"] == pytest.approx(0.95, abs=0.015)
     noise = (root @ root.T).diagonal()[:2].mean().item()
     assert np.mean(scores["unistep"].per_step["mse"][1:]) == pytest.approx(noise, rel=0.05)
-    persistence = evaluate(fitted(Persistence(), data), data, n_windows=None, seed=0)
+    naive = evaluate(fitted(NaiveForecast(), data), data, n_windows=None, seed=0)
     for task in ("unistep", "multistep"):
-        assert scores[task].metrics["crps"] < persistence[task].metrics["crps"]
-        assert scores[task].metrics["winkler"] < persistence[task].metrics["winkler"]
+        assert scores[task].metrics["crps"] < naive[task].metrics["crps"]
+        assert scores[task].metrics["winkler"] < naive[task].metrics["winkler"]
 
 
 def test_autoregression_paths_are_the_naive_recursion():
@@ -158,7 +158,7 @@ def test_the_first_step_of_autoregression_paths_has_the_one_step_mean():
     torch.testing.assert_close(paths[:, :, 0].mean(dim=1), distribution.mean[:, 4], atol=0.06, rtol=0)
 
 
-@pytest.mark.parametrize("make", [Persistence, Autoregression])
+@pytest.mark.parametrize("make", [NaiveForecast, Autoregression])
 def test_gaps_in_the_history_read_the_last_observed_value(make):
     x, _ = vector_sequences(n_sequences=60)
     data = make_windows(with_gaps(x), history=4)

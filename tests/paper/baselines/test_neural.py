@@ -302,7 +302,7 @@ def test_the_registry_has_the_papers_settings():
         *(f"transformer_dropout_{rate}" for rate in (0.1, 0.2, 0.5)),
         "bayesian_lstm_3",
         "bayesian_lstm_10",
-        "persistence",
+        "naive",
         "autoregression",
     ]
     settings = {name: make().settings() for name, make in BASELINES.items()}

@@ -28,7 +28,7 @@ def test_synthetic_data_have_five_folds_of_every_model():
     assert len(cells) == len(set(cells)) == 3 * (1 + N_BASELINES + len(SYNTHETIC_CONFIGS)) * N_FOLDS
     assert {cell.split for cell in cells} == {"folds"}
     assert {cell.config for cell in cells if cell.model == "smc_transformer"} == set(SYNTHETIC_CONFIGS)
-    assert {cell.config for cell in cells if cell.model == "persistence"} == {"default"}
+    assert {cell.config for cell in cells if cell.model == "naive"} == {"default"}
 
 
 def test_the_truth_comes_first_on_synthetic_data_and_never_on_real_data():

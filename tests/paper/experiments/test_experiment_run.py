@@ -61,7 +61,7 @@ def blocks(pid, number):
 @pytest.mark.usefixtures("standing_in")
 def test_a_tiny_grid_in_this_process(tmp_path, capsys):
     out = tmp_path / "results"
-    models = ["bayes_optimal", "plain", "persistence", "smc_transformer"]
+    models = ["bayes_optimal", "plain", "naive", "smc_transformer"]
     arguments = ["experiment", *TINY, "--model", *models, "--jobs", "2", "--out", str(out)]
     assert cli.main(arguments) == 0
     printed = capsys.readouterr().out
@@ -308,7 +308,7 @@ def test_store_of_an_older_run_is_assembled_for_the_report(tmp_path, monkeypatch
 
 def test_results_without_their_cells_are_not_replaced(tmp_path, capsys):
     (tmp_path / "results.json").write_text("[1]\n")
-    assert cli.main(["experiment", "run", "synthetic", "--model", "persistence", "--out", str(tmp_path)]) == 1
+    assert cli.main(["experiment", "run", "synthetic", "--model", "naive", "--out", str(tmp_path)]) == 1
     assert "choose another --out" in capsys.readouterr().err
     assert (tmp_path / "results.json").read_text() == "[1]\n"
 

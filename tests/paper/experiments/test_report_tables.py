@@ -158,15 +158,13 @@ def test_one_seed_has_no_deviation():
 
 def test_missing_cells_are_dashes_with_a_footnote(chronological):
     rows = [
-        row
-        for row in chronological
-        if row["model"] != "lstm" and (row["dataset"], row["model"]) != ("stock", "persistence")
+        row for row in chronological if row["model"] != "lstm" and (row["dataset"], row["model"]) != ("stock", "naive")
     ]
     table = crps_table(results_of(rows), "multistep")
     assert line(table, "LSTM").cells == (MISSING,) * 5
-    assert line(table, "persistence").cells[-1] == MISSING
-    assert line(table, "persistence").cells[0] != MISSING
-    assert table.notes[-1] == f"{NOT_RUN} not run: LSTM; persistence on stock."
+    assert line(table, "naive forecast").cells[-1] == MISSING
+    assert line(table, "naive forecast").cells[0] != MISSING
+    assert table.notes[-1] == f"{NOT_RUN} not run: LSTM; naive forecast on stock."
     assert f"| LSTM | {NOT_RUN} |" in to_markdown(table)
 
 

@@ -63,7 +63,7 @@ def test_a_target_is_missed_when_its_numbers_are(rows, target, metric, value, wa
 
 
 def test_a_better_baseline_flips_the_comparison(rows):
-    change(rows, "crps", 0.001, model="persistence", dataset="weather", split="chronological")
+    change(rows, "crps", 0.001, model="naive", dataset="weather", split="chronological")
     assert verdicts(rows)["multistep CRPS below every baseline's", "best"] == "missed"
 
 

@@ -8,7 +8,7 @@ from smct_paper.experiments.report.results import Average
 NOT_RUN = "\N{EM DASH}"
 KINDS = ("", "paper", "reference", "missing", "met", "missed", "open")
 MARKS = {"met": "✓", "missed": "✗", "open": "?"}
-"""Signs beside the colours, so that nobody needs to see these."""
+"""Signs beside the colours, for readers who cannot tell the colours apart."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ class Condition(NamedTuple):
 
     text: str
     holds: bool | None
-    """None: it cannot be told yet."""
+    """None: not decided yet."""
 
 
 @dataclass(frozen=True)

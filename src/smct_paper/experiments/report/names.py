@@ -29,7 +29,7 @@ PAPER_BASELINES = tuple(
         "bayesian_lstm_10",
     )
 )
-CLASSICAL_BASELINES = (MethodKey("persistence", "default"), MethodKey("autoregression", "default"))
+CLASSICAL_BASELINES = (MethodKey("naive", "default"), MethodKey("autoregression", "default"))
 BASELINES = (*PAPER_BASELINES, *CLASSICAL_BASELINES)
 
 REAL_METHODS = (BEST, PAPER, *BASELINES)
@@ -45,7 +45,7 @@ _MODEL_TITLES = {
     "lstm": "LSTM",
     "transformer": "Transformer",
     "bayesian_lstm": "Bayesian LSTM",
-    "persistence": "persistence",
+    "naive": "naive forecast",
     "autoregression": "autoregression",
     "bayes_optimal": "Bayes-optimal",
 }

@@ -1,4 +1,4 @@
-"""Cells that were not run with the settings of this version: a report must not pass them off as if they were."""
+"""Cells that were not run with the settings of this version: a report has to name them."""
 
 from typing import Any
 

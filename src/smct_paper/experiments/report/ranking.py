@@ -1,4 +1,4 @@
-"""Who wins a column."""
+"""The best entries of a column."""
 
 from collections.abc import Hashable, Mapping
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Results as the runner wrote them, and the questions that tables and figures ask of them."""
+"""Results as the runner wrote them, and the queries of tables and figures."""
 
 import json
 import math

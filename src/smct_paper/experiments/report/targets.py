@@ -27,7 +27,7 @@ PICP_LEVEL = 0.95
 NARROW_SHARE = 0.6
 PICP_RANGE = (0.92, 0.98)
 TODAY = {"air_quality": 0.335, "weather": 0.163}
-"""Multistep CRPS of the best tools of today on this protocol (NHITS, the better of two seeds)."""
+"""Multistep CRPS of the best current tool on the same splits and windows (NHITS, the better of two seeds)."""
 FOLDS, SEEDS, ONE = (5, "folds"), (3, "seeds"), (1, "seed")
 
 

@@ -1,4 +1,4 @@
-"""What figures need a trained model for is kept as JSON, so that they can be drawn again without training."""
+"""Data of figures that need a trained model are kept as JSON, so that they can be drawn again without training."""
 
 import json
 from collections.abc import Callable

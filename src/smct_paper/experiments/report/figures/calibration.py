@@ -1,4 +1,4 @@
-"""PIT histograms and calibration curves: whether probabilities mean what they say."""
+"""PIT histograms and calibration curves."""
 
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ SYNTHETIC_SHOWN = (
     *(method for method in SHOWN if method not in (BEST, PAPER)),
 )
 HEIGHT = 1.7
-"""Of a row, in inches."""
+"""Height of a row, in inches."""
 CEILING = 4.0
 """Densities above this are cut off (and said), so that the shapes of the others can be seen."""
 

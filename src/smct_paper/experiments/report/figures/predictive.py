@@ -28,7 +28,7 @@ METHODS = (
     *(MethodKey(f"transformer_dropout_{rate}", "paper") for rate in RATES),
     MethodKey("bayesian_lstm_3", "paper"),
     MethodKey("bayesian_lstm_10", "paper"),
-    MethodKey("persistence", "default"),
+    MethodKey("naive", "default"),
     MethodKey("autoregression", "default"),
 )
 N_COLUMNS = 4

@@ -1,4 +1,4 @@
-"""PICP at each step of the horizon: whether intervals stay honest the further they look."""
+"""PICP at each step of the horizon: whether the coverage holds further ahead."""
 
 import math
 from statistics import fmean

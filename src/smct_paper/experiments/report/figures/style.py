@@ -25,7 +25,7 @@ COLOURS = {
     "transformer": "#009e73",
     "bayesian_lstm": "#cc79a7",
     "autoregression": INK,
-    "persistence": "#7b8794",
+    "naive": "#7b8794",
 }
 DPI = 110
 SHOWN = (
@@ -35,7 +35,7 @@ SHOWN = (
     MethodKey("transformer_dropout_0.5", "paper"),
     MethodKey("bayesian_lstm_10", "paper"),
     MethodKey("autoregression", "default"),
-    MethodKey("persistence", "default"),
+    MethodKey("naive", "default"),
 )
 """One of each kind, as more would hide each other. Of the dropout rates, the one with the widest intervals."""
 
@@ -57,7 +57,7 @@ def short_title(method: MethodKey) -> str:
         return f"{short[network]} drop {rate}"
     if network.startswith("bayesian_lstm"):
         return short["bayesian_lstm"]
-    return {**short, "autoregression": "autoregr.", "persistence": "persist."}.get(network, network)
+    return {**short, "autoregression": "autoregr.", "naive": "naive"}.get(network, network)
 
 
 def dashes(method: MethodKey) -> str:
@@ -73,7 +73,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def tidy(axes: "Axes") -> None:
-    """Axes without what carries no information."""
+    """Axes without the top and right border and other decoration."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=INK, labelsize=8, length=3)

@@ -1,4 +1,4 @@
-"""How many different particles stand for a past step (the paper's degeneracy figure), and what smoothers change."""
+"""How many distinct particles represent a past step (the paper's degeneracy figure), and what smoothers change."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""How much of what the SMC Transformer is unsure of its latent variables carry."""
+"""The share of the SMC Transformer's predictive variance that is due to its latent variables."""
 
 from smct_paper.experiments.paper_numbers import REAL_DATASETS
 from smct_paper.experiments.report.cells import EMPTY, MISSING, Cell, Table, TableRow, average_part

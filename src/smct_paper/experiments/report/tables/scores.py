@@ -1,4 +1,4 @@
-"""Proper scores on real data (split `chronological`), where no test value leaks into training."""
+"""Proper scores on real data (split `chronological`, without leakage)."""
 
 from smct_paper.experiments.paper_numbers import REAL_DATASETS
 from smct_paper.experiments.report.cells import EMPTY, MISSING, Cell, Table, TableRow, average_part

@@ -33,7 +33,8 @@ def synthetic_table(results: Results, dataset: str) -> Table:
             missing.append((method, dataset))
         rows.append(_row(results, dataset, method, optimal, method_title(method)))
     excess = (
-        "NLL above the optimum: the mean over folds of the difference to the true one on the same test sequences."
+        "NLL above the optimum: the mean over folds of the difference to that of the true distribution, on the same "
+        "test sequences."
         if optimal is not None
         else "NLL above the optimum: difference to the exact expectation; the truth was not scored on these folds."
     )

@@ -1,9 +1,9 @@
-"""Persistence: the last value, plus a change that was seen in training.
+"""The naive forecast: the last value, plus a change that was seen in training.
 
 The distribution of X_{t+1}, ..., X_{t+h} is the last observed value plus whole paths of changes X_{s+1..s+h} - X_s of
-training windows, so paths are joint over steps and columns, and nothing is assumed about their shape. The changes come
-from all positions s of the windows, or only from the position of the forecast where that has a clearly better CRPS on
-validation windows: where windows share a calendar (covid), the position matters.
+training windows. So paths are joint over steps and columns, and nothing is assumed about the shape of the distribution.
+The changes come from all positions s of the windows, or only from the position of the forecast, if that has a clearly
+better CRPS on validation windows: where windows share a calendar (covid), the position matters.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 CLEARLY = 0.99
-"""Changes from the forecast's own position must have a CRPS below this share of that of changes from anywhere."""
+"""Changes from the forecast's own position are used if their CRPS is below this share of that of all changes."""
 
 
-class Persistence(Method):
+class NaiveForecast(Method):
     """The last value plus changes that were seen in training."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Persistence(Method):
     @property
     def _training(self) -> Float[Tensor, "window time_plus_1 n_modelled"]:
         if self._train is None:
-            raise RuntimeError("Persistence has to be fitted first")
+            raise RuntimeError("NaiveForecast has to be fitted first")
         return self._train
 
     def one_step(
