@@ -2,11 +2,20 @@
 
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 from helpers.models import make_model, sequences
 
-from smc_transformer.learning import ForecastScore, Likelihood, SquaredError, Stage, Trainer, train_in_stages
+from smc_transformer.learning import (
+    ForecastScore,
+    Likelihood,
+    SquaredError,
+    Stage,
+    Trainer,
+    evenly_spaced,
+    train_in_stages,
+)
 from smc_transformer.learning import recipe as stages_module
 
 
@@ -93,3 +102,10 @@ def test_there_is_one_bar_for_all_steps(monkeypatch):
     assert (title, enabled) == ("training", True)
     assert bar.total == bar.done == 7
     assert [message.split()[0] for message in bar.messages] == ["mse", "mse", "nll"]
+
+
+def test_windows_are_evenly_spaced():
+    assert evenly_spaced(11, 3).tolist() == [0, 5, 10]
+    assert evenly_spaced(1315, 500).tolist() == np.linspace(0, 1314, 500).round().tolist()
+    assert evenly_spaced(4, 500).tolist() == [0, 1, 2, 3]
+    assert evenly_spaced(4, None).tolist() == [0, 1, 2, 3]

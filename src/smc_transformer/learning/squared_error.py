@@ -5,6 +5,7 @@ filter. A likelihood of many targets cares first for those that are nearly funct
 cares for all of them, so the features it finds are a better place to begin (docs/learning.md).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.inference.filter import particle_filter
 from smc_transformer.inference.replay import replay, trajectory_inputs
-from smc_transformer.learning.chunks import sequences_at_once
 from smc_transformer.learning.goals import BatchReport, Goal, count_scored
+from smc_transformer.learning.step import sequences_at_once
 from smc_transformer.nn.attention import Noise
 
 if TYPE_CHECKING:
@@ -49,8 +51,7 @@ class SquaredError(Goal):
         del n_particles, n_trajectories
         n_terms = self._n_terms(model, x)
         total = 0.0
-        for chunk in _chunks(model, x):
-            loss = self._loss(model, chunk, generator)
+        for loss in self._losses(model, x, generator):
             (loss / n_terms).backward()
             total += float(loss.detach())
         return BatchReport(total, n_terms, None)
@@ -65,11 +66,17 @@ class SquaredError(Goal):
         generator: Generator | None,
     ) -> float:
         del n_particles
-        total = sum(float(self._loss(model, chunk, generator)) for chunk in _chunks(model, x))
-        return total / self._n_terms(model, x)
+        return sum(map(float, self._losses(model, x, generator))) / self._n_terms(model, x)
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "weights": None if self.weights is None else list(self.weights)}
+
+    def _losses(
+        self, model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | None
+    ) -> Iterator[Float[Tensor, ""]]:
+        """The loss of each chunk of the batch."""
+        at_once = sequences_at_once(model, 1, x.shape[1] - 1)
+        return in_chunks(lambda chunk: self._loss(model, chunk, generator), at_once, x)
 
     def _loss(
         self, model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | None
@@ -93,7 +100,3 @@ class SquaredError(Goal):
 
     def _n_terms(self, model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> int:
         return max(1, int((~self._observed(model, x).isnan()).sum()))
-
-
-def _chunks(model: "SMCTransformer", x: Tensor) -> tuple[Tensor, ...]:
-    return x.split(sequences_at_once(model, 1, x.shape[1] - 1))
