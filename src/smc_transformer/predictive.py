@@ -25,6 +25,9 @@ CRPS_NODES = 96
 MOST_COUNTS = 2000
 """Counts up to this are summed one by one; for larger ones the integral over nodes is close enough."""
 
+Interval = tuple[Float[Tensor, "batch time target"], Float[Tensor, "batch time target"]]
+"""Lower and upper ends."""
+
 
 @runtime_checkable
 class Predictive(Protocol):
@@ -36,27 +39,21 @@ class Predictive(Protocol):
     @property
     def mean(self) -> Tensor:
         """Mean, (batch, time, target)."""
-        ...
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor] | None:
         """Ends of the central interval, (batch, time, target) each."""
-        ...
 
     def cdf(self, x: Tensor) -> Tensor | None:
         """P(X <= x) of each target."""
-        ...
 
     def crps(self, x: Tensor) -> Tensor:
         """Continuous ranked probability score of each target."""
-        ...
 
     def log_prob(self, x: Tensor) -> Tensor | None:
         """Joint log density of the targets, (batch, time); NaN is integrated out."""
-        ...
 
     def sample(self, n_samples: int, generator: Generator | int | None = None) -> Tensor:
         """Draws, (batch, sample, time, target)."""
-        ...
 
 
 class Components(ABC):
@@ -214,9 +211,7 @@ class Mixture:
             lower, upper = torch.where(below, middle, lower), torch.where(below, upper, middle)
         return upper.round().clamp(min=0.0) if self.components.discrete else (lower + upper) / 2
 
-    def interval(
-        self, level: float = 0.95
-    ) -> tuple[Float[Tensor, "batch time target"], Float[Tensor, "batch time target"]]:
+    def interval(self, level: float = 0.95) -> Interval:
         """Lower and upper end of the central interval that holds `level` of the probability."""
         if not 0.0 < level < 1.0:
             raise ValueError(f"an interval needs a level strictly between 0 and 1, got {level}")

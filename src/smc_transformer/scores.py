@@ -10,9 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from smc_transformer.predictive import Mixture, Predictive
-
-Interval = tuple[Float[Tensor, "batch time target"], Float[Tensor, "batch time target"]]
+from smc_transformer.predictive import Interval, Mixture, Predictive
 
 COVERAGE_LEVELS = [round(0.05 * number, 2) for number in range(1, 20)]
 """Of the central intervals whose coverage is reported beside the histogram of probability integral transforms."""
@@ -40,10 +38,8 @@ def one_step_scores(
     seen = ~observed.isnan()
     found = {name: values[seen] for name, values in target_scores(predictive, observed, level).items()}
     return OneStepScores(
-        mse=float(found["mse"].mean()),
+        **{name: float(found[name].mean()) for name in ("mse", "mpiw", "crps")},
         picp=float(found["picp"].double().mean()),
-        mpiw=float(found["mpiw"].mean()),
-        crps=float(found["crps"].mean()),
         nll=float(-predictive.log_prob(observed)[seen.any(dim=-1)].mean()),
     )
 
@@ -51,16 +47,9 @@ def one_step_scores(
 def target_scores(
     predictive: Predictive, observed: Float[Tensor, "batch time target"], level: float = 0.95
 ) -> dict[str, Float[Tensor, "batch time target"]]:
-    """The scores of each target alone, NaN where nothing was observed.
+    """The scores of each target alone, NaN where nothing was observed: the squared error mse, and crps.
 
-    Args:
-        predictive: what was forecast.
-        observed: what came.
-        level: of the interval.
-
-    Returns:
-        mse and crps; of a distribution that claims uncertainty also pit, P(X <= x), and of its interval picp, mpiw and
-        winkler.
+    Distributions that claim uncertainty also have pit, which is P(X <= x), and the scores of their central interval.
     """
     found = {"mse": (predictive.mean - observed).square(), "crps": predictive.crps(observed)}
     interval, probability = predictive.interval(level), predictive.cdf(observed)

@@ -39,6 +39,9 @@ LEVEL = 0.95
 NUMBERS_AT_ONCE = 2**24
 """Numbers in the predictive samples of the windows that are scored at a time: bounds the memory."""
 
+PER_STEP = ("mse", "picp", "mpiw", "crps")
+METRICS = (*PER_STEP, "winkler", "nll", "energy_score", "dist_mse")
+
 _UNISTEP, _MULTISTEP = range(2)
 
 
@@ -137,15 +140,10 @@ def _summary(parts: list[dict[str, Tensor]]) -> TaskScores:
     """The averages of the scores of all windows, steps and targets."""
     scores = joined(parts)
     pit = scores.pop("pit", None)
-    names = ("mse", "picp", "mpiw", "crps", "winkler", "nll", "energy_score", "dist_mse")
     seen = None if pit is None else pit[~pit.isnan()]
     return TaskScores(
-        metrics={name: float(scores[name].nanmean()) if name in scores else None for name in names},
-        per_step={
-            name: scores[name].nanmean(dim=(0, 2)).tolist()
-            for name in ("mse", "picp", "mpiw", "crps")
-            if name in scores
-        },
+        metrics={name: float(scores[name].nanmean()) if name in scores else None for name in METRICS},
+        per_step={name: scores[name].nanmean(dim=(0, 2)).tolist() for name in PER_STEP if name in scores},
         pit=None if seen is None else pit_histogram(seen),
         coverage=None if seen is None else {"levels": COVERAGE_LEVELS, "shares": central_coverage(seen)},
         n_windows=len(scores["mse"]),

@@ -139,8 +139,6 @@ def _forecast_at(
 
 
 def _metrics(scores: dict[str, Tensor], targets: tuple[str, ...]) -> pd.DataFrame:
-    rows: dict[str, Any] = {"target": list(targets)}
-    for name in ("mse", "crps", "picp", "mpiw", "winkler"):
-        rows[name] = scores[name].nanmean(dim=(0, 1)).tolist()
-    rows["energy_score"] = float(scores["energy_score"].nanmean())
-    return pd.DataFrame(rows)
+    names = ("mse", "crps", "picp", "mpiw", "winkler")
+    averages = {name: scores[name].nanmean(dim=(0, 1)).tolist() for name in names}
+    return pd.DataFrame({"target": list(targets), **averages, "energy_score": float(scores["energy_score"].nanmean())})

@@ -1,7 +1,7 @@
 """Training of a forecaster's model by the recipe that the experiments found to work (learning/recipe.py)."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxtyping import Float
 from torch import Tensor
@@ -59,14 +59,9 @@ def train(
     if validation is not None:
         validation = validation[evenly_spaced(len(validation), VALIDATION_WINDOWS)]
     recipe, history = _recipe(settings), settings.input_size - 1
+    config, seed = settings.model_config(), settings.seed
     model, losses = recipe.train(
-        settings.model_config(),
-        windows,
-        validation,
-        history=history,
-        units=units,
-        seed=settings.seed,
-        progress=progress,
+        config, windows, validation, history=history, units=units, seed=seed, progress=progress
     )
     widening = 1.0
     if validation is not None and _can_be_widened(settings, validation):
@@ -84,20 +79,14 @@ def train(
 def _recipe(settings: Settings) -> Recipe:
     chosen = settings.training_settings()
     first_steps = 2 * chosen.likelihood_steps if chosen.squared_error_steps is None else chosen.squared_error_steps
+    common = Stage(0, chosen.validations, chosen.batch_size, chosen.learning_rate)
+    likelihood = Recipe(likelihood=replace(common, steps=chosen.likelihood_steps))
     # Whole numbers have a likelihood only: their draws are no differentiable function of the parameters, and the
     # numbers of classes are no distances.
-    discrete = settings.support() is not None
-
-    def stage(steps: int, learning_rate: float) -> Stage:
-        return Stage(steps, validations=chosen.validations, batch_size=chosen.batch_size, learning_rate=learning_rate)
-
-    return Recipe(
-        squared_error=None if discrete or first_steps == 0 else stage(first_steps, chosen.learning_rate),
-        likelihood=stage(chosen.likelihood_steps, chosen.learning_rate),
-        forecast=None
-        if discrete or chosen.forecast_steps == 0
-        else stage(chosen.forecast_steps, chosen.learning_rate / 2),
-    )
+    if settings.support() is not None:
+        return likelihood
+    last = replace(common, steps=chosen.forecast_steps, learning_rate=chosen.learning_rate / 2)
+    return replace(likelihood, squared_error=replace(common, steps=first_steps), forecast=last)
 
 
 def _can_be_widened(settings: Settings, validation: Float[Tensor, "window length n_inputs"]) -> bool:

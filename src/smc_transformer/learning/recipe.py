@@ -98,9 +98,9 @@ class Recipe:
     """How a model is trained, and its noise widened; in the words of the module.
 
     Attributes:
-        squared_error: the first stage; None: the likelihood is the first.
+        squared_error: the first stage; None, or one without steps: the likelihood is the first.
         likelihood: the second.
-        forecast: the third; None: the likelihood is the last.
+        forecast: the third; None, or one without steps: the likelihood is the last.
         forecast_paths: paths of each sequence in the third stage.
         validation_paths: paths of each validation sequence in it.
         widening_blocks: consecutive blocks of held-out sequences whose median coverage counts, so that one storm does
@@ -142,7 +142,7 @@ class Recipe:
             "likelihood": (self.likelihood, Likelihood()),
             "forecast": (self.forecast, score),
         }
-        chosen = {name: (stage, goal) for name, (stage, goal) in stages.items() if stage is not None}
+        chosen = {name: (stage, goal) for name, (stage, goal) in stages.items() if stage and stage.steps > 0}
         model = SMCTransformer(config, generator=seed)
         if isinstance(model.encoder, ChangesEncoder):
             model.encoder.set_scales_(train)

@@ -5,8 +5,8 @@ filter. A likelihood of many targets cares first for those that are nearly funct
 cares for all of them, so the features it finds are a better place to begin (docs/learning.md).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,7 +51,7 @@ class SquaredError(Goal):
         del n_particles, n_trajectories
         n_terms = self._n_terms(model, x)
         total = 0.0
-        for loss in self._losses(model, x, generator):
+        for loss in in_chunks(partial(self._loss, model, generator=generator), _at_once(model, x), x):
             (loss / n_terms).backward()
             total += float(loss.detach())
         return BatchReport(total, n_terms, None)
@@ -66,17 +66,11 @@ class SquaredError(Goal):
         generator: Generator | None,
     ) -> float:
         del n_particles
-        return sum(map(float, self._losses(model, x, generator))) / self._n_terms(model, x)
+        losses = in_chunks(partial(self._loss, model, generator=generator), _at_once(model, x), x)
+        return sum(map(float, losses)) / self._n_terms(model, x)
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "weights": None if self.weights is None else list(self.weights)}
-
-    def _losses(
-        self, model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | None
-    ) -> Iterator[Float[Tensor, ""]]:
-        """The loss of each chunk of the batch."""
-        at_once = sequences_at_once(model, 1, x.shape[1] - 1)
-        return in_chunks(lambda chunk: self._loss(model, chunk, generator), at_once, x)
 
     def _loss(
         self, model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | None
@@ -100,3 +94,7 @@ class SquaredError(Goal):
 
     def _n_terms(self, model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> int:
         return max(1, int((~self._observed(model, x).isnan()).sum()))
+
+
+def _at_once(model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> int:
+    return sequences_at_once(model, 1, x.shape[1] - 1)
