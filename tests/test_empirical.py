@@ -10,7 +10,7 @@ import torch
 
 from smc_transformer.empirical import Point, Residuals, Samples, ShiftedResiduals
 from smc_transformer.nn.observation import GaussianMixture
-from smct_paper.baselines import Predictive
+from smc_transformer.predictive import Predictive
 
 
 def draws_and_values(batch=3, n_draws=41, n_steps=4, n_targets=2, seed=0):

@@ -8,8 +8,9 @@ import torch
 from scipy import integrate, optimize
 from scipy.stats import multivariate_normal, norm
 
+from smc_transformer.empirical import Point, Samples
 from smc_transformer.nn.observation.gaussian import GaussianMixture
-from smc_transformer.scores import covered, one_step_scores, sample_interval
+from smc_transformer.scores import covered, interval_score, joined, one_step_scores, sample_interval, target_scores
 
 
 def one_gaussian(means, variance):
@@ -133,3 +134,53 @@ def test_missing_values_are_not_scored():
     kept = GaussianMixture(mixture.log_weights[:, :, ::2], mixture.components.mean[:, :, ::2], torch.eye(2).double())
     expected = one_step_scores(kept, observed[:, ::2])
     assert one_step_scores(mixture, gappy) == pytest.approx(expected)
+
+
+# --- scores of each target ------------------------------------------------------------------------------------------
+
+
+def draws_and_truth():
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.randn(3, 40, 4, 2, generator=generator, dtype=torch.float64)
+    observed = torch.randn(3, 4, 2, generator=generator, dtype=torch.float64)
+    observed[0, 1, 0] = observed[2] = float("nan")
+    return draws, observed
+
+
+def test_scores_of_each_target_are_those_of_the_distribution_and_nan_where_nothing_was_observed():
+    draws, observed = draws_and_truth()
+    distribution = Samples(draws)
+    interval = distribution.interval(0.8)
+    expected = {
+        "mse": (draws.mean(dim=1) - observed).square(),
+        "crps": distribution.crps(observed),
+        "pit": distribution.cdf(observed),
+        "picp": covered(interval, observed).double(),
+        "mpiw": interval[1] - interval[0],
+        "winkler": interval_score(interval, observed, 0.8),
+    }
+    found = target_scores(distribution, observed, 0.8)
+    assert found.keys() == expected.keys()
+    seen = ~observed.isnan()
+    for name, values in found.items():
+        assert torch.equal(values[seen], expected[name][seen]), name
+        assert values[~seen].isnan().all(), name
+
+
+def test_a_point_has_errors_only():
+    _, observed = draws_and_truth()
+    found = target_scores(Point(torch.zeros(3, 4, 2, dtype=torch.float64)), observed)
+    assert found.keys() == {"mse", "crps"}
+    torch.testing.assert_close(found["crps"], observed.abs(), equal_nan=True)
+
+
+def test_scores_of_parts_joined_are_those_of_the_whole():
+    draws, observed = draws_and_truth()
+    whole = target_scores(Samples(draws), observed)
+    parts = [target_scores(Samples(draws[part]), observed[part]) for part in (slice(0, 1), slice(1, 3))]
+    for name, values in joined(parts).items():
+        torch.testing.assert_close(values, whole[name], equal_nan=True)
+
+
+def test_averages_are_taken_in_double_precision():
+    assert joined([{"mse": torch.ones(2, 1, 1)}])["mse"].dtype == torch.float64

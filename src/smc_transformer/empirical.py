@@ -12,9 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
+from smc_transformer.predictive import Interval
 from smc_transformer.support.randomness import as_generator
-
-Interval = tuple[Float[Tensor, "batch time target"], Float[Tensor, "batch time target"]]
 
 
 class Samples:

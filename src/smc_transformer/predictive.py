@@ -9,7 +9,7 @@ joint one over targets, of shape (batch, time).
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,9 +22,38 @@ from smc_transformer.support.randomness import as_generator
 CRPS_NODES = 96
 """Nodes of the CRPS integral, on either side of the observation."""
 
-
 MOST_COUNTS = 2000
 """Counts up to this are summed one by one; for larger ones the integral over nodes is close enough."""
+
+Interval = tuple[Float[Tensor, "batch time target"], Float[Tensor, "batch time target"]]
+"""Lower and upper ends."""
+
+
+@runtime_checkable
+class Predictive(Protocol):
+    """Distributions of several steps and targets, which scores are made of: `Mixture`, and those of `empirical`.
+
+    What a distribution does not have (an interval of a point, a density of draws) is None.
+    """
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean, (batch, time, target)."""
+
+    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor] | None:
+        """Ends of the central interval, (batch, time, target) each."""
+
+    def cdf(self, x: Tensor) -> Tensor | None:
+        """P(X <= x) of each target."""
+
+    def crps(self, x: Tensor) -> Tensor:
+        """Continuous ranked probability score of each target."""
+
+    def log_prob(self, x: Tensor) -> Tensor | None:
+        """Joint log density of the targets, (batch, time); NaN is integrated out."""
+
+    def sample(self, n_samples: int, generator: Generator | int | None = None) -> Tensor:
+        """Draws, (batch, sample, time, target)."""
 
 
 class Components(ABC):
@@ -182,9 +211,7 @@ class Mixture:
             lower, upper = torch.where(below, middle, lower), torch.where(below, upper, middle)
         return upper.round().clamp(min=0.0) if self.components.discrete else (lower + upper) / 2
 
-    def interval(
-        self, level: float = 0.95
-    ) -> tuple[Float[Tensor, "batch time target"], Float[Tensor, "batch time target"]]:
+    def interval(self, level: float = 0.95) -> Interval:
         """Lower and upper end of the central interval that holds `level` of the probability."""
         if not 0.0 < level < 1.0:
             raise ValueError(f"an interval needs a level strictly between 0 and 1, got {level}")

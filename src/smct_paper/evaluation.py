@@ -10,16 +10,24 @@ and targets, on scaled values. docs/data.md defines the metrics.
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from smc_transformer.empirical import Point, Samples
-from smc_transformer.scores import central_coverage, covered, energy_score, interval_score, pit_histogram
+from smc_transformer.inference.chunks import chunk_size, in_chunks
+from smc_transformer.learning.recipe import evenly_spaced
+from smc_transformer.scores import (
+    COVERAGE_LEVELS,
+    central_coverage,
+    energy_score,
+    joined,
+    pit_histogram,
+    target_scores,
+)
 from smc_transformer.support.checks import check_count
 from smc_transformer.support.randomness import derived_generator
-from smct_paper.baselines.base import Method, Predictive
+from smct_paper.baselines.base import Method
 from smct_paper.datasets.synthetic import SYNTHETIC
 
 if TYPE_CHECKING:
@@ -28,10 +36,11 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 """Level of the interval whose coverage, width and score are reported."""
 
-COVERAGE_LEVELS = [round(0.05 * number, 2) for number in range(1, 20)]
-
 NUMBERS_AT_ONCE = 2**24
 """Size of the predictive samples of the windows that are scored at a time, to bound the memory."""
+
+PER_STEP = ("mse", "picp", "mpiw", "crps")
+METRICS = (*PER_STEP, "winkler", "nll", "energy_score", "dist_mse")
 
 _UNISTEP, _MULTISTEP = range(2)
 
@@ -84,35 +93,31 @@ def evaluate(
         }
 
 
-def evenly_spaced(n: int, n_chosen: int | None) -> Int[Tensor, "chosen"]:
-    """Indices from 0 to n - 1, first and last among them; all if more are asked for."""
-    if n_chosen is None or check_count(n_chosen, "n_windows") >= n:
-        return torch.arange(n)
-    return torch.from_numpy(np.linspace(0, n - 1, n_chosen).round().astype(np.int64))
-
-
 def _unistep(method: Method, data: "Windows", test: Tensor, n_samples: int, seed: int) -> TaskScores:
     generator = derived_generator(seed, _UNISTEP)
-    scores = _Scores()
-    at_once = max(1, NUMBERS_AT_ONCE // (n_samples * data.length * data.n_modelled))
-    for x in test.split(at_once):
+
+    def score(x: Float[Tensor, "window time_plus_1 n_inputs"]) -> dict[str, Tensor]:
         predictive = method.one_step(x, generator)
         # Modelled columns that are no targets are not scored: as if they were missing.
         observed = x[:, 1:, : data.n_modelled].clone()
         observed[..., data.n_targets :] = float("nan")
-        scores.add_distributions(predictive, observed)
-        scores.add_density(predictive, observed)
+        scores = target_scores(predictive, observed, LEVEL)
+        log_prob = predictive.log_prob(observed)
+        if log_prob is not None:  # joint over the targets of each step that has any
+            scores["nll"] = -log_prob.masked_fill(observed.isnan().all(dim=-1), float("nan"))
         if data.name in SYNTHETIC and not method.is_point:
             samples = predictive.sample(n_samples, generator)
-            scores.add("dist_mse", torch.full((len(x),), SYNTHETIC[data.name].distribution_mse(samples, x)))
-    return scores.summary()
+            scores["dist_mse"] = torch.full((len(x),), SYNTHETIC[data.name].distribution_mse(samples, x))
+        return scores
+
+    at_once = chunk_size(NUMBERS_AT_ONCE, n_samples * data.length * data.n_modelled)
+    return _summary(list(in_chunks(score, at_once, test)))
 
 
 def _multistep(method: Method, data: "Windows", test: Tensor, n_samples: int, seed: int) -> TaskScores:
     generator = derived_generator(seed, _MULTISTEP)
-    scores = _Scores()
-    at_once = max(1, NUMBERS_AT_ONCE // (n_samples * data.horizon * data.n_modelled))
-    for x in test.split(at_once):
+
+    def score(x: Float[Tensor, "window time_plus_1 n_inputs"]) -> dict[str, Tensor]:
         history, future = x[:, : data.history + 1], x[:, data.history + 1 :]
         known = future[..., data.n_modelled :] if data.n_modelled < data.n_inputs else None
         paths = method.paths(history, data.horizon, n_samples, known, generator)
@@ -122,60 +127,24 @@ def _multistep(method: Method, data: "Windows", test: Tensor, n_samples: int, se
                 f"paths must have shape (batch, sample, horizon, n_modelled) = {expected}, got {tuple(paths.shape)}"
             )
         paths, observed = paths[..., : data.n_targets], future[..., : data.n_targets]
-        predictive: Predictive = Point(paths[:, 0]) if method.is_point else Samples(paths)
-        scores.add_distributions(predictive, observed)
-        # All paths of a point forecast are the same, so one of them suffices.
-        scores.add("energy_score", energy_score(paths[:, :1] if method.is_point else paths, observed))
-    return scores.summary()
+        predictive = Point(paths[:, 0]) if method.is_point else Samples(paths)
+        # All paths of a point forecast are the same: one of them has the same score.
+        energy = energy_score(paths[:, :1] if method.is_point else paths, observed)
+        return {**target_scores(predictive, observed, LEVEL), "energy_score": energy}
+
+    at_once = chunk_size(NUMBERS_AT_ONCE, n_samples * data.horizon * data.n_modelled)
+    return _summary(list(in_chunks(score, at_once, test)))
 
 
-class _Scores:
-    """Scores of every window, step and target, NaN where nothing was observed; collected chunk by chunk."""
-
-    def __init__(self) -> None:
-        self.parts: dict[str, list[Tensor]] = {}
-
-    def add(self, name: str, values: Tensor) -> None:
-        self.parts.setdefault(name, []).append(values.double())
-
-    def add_distributions(self, predictive: Predictive, observed: Float[Tensor, "batch time target"]) -> None:
-        """Scores of each target alone."""
-        unseen = observed.isnan()
-
-        def where_seen(values: Tensor) -> Tensor:
-            return values.to(observed).masked_fill(unseen, float("nan"))
-
-        self.add("mse", where_seen((predictive.mean - observed).square()))
-        self.add("crps", where_seen(predictive.crps(observed)))
-        interval, probability = predictive.interval(LEVEL), predictive.cdf(observed)
-        if interval is not None:
-            self.add("picp", where_seen(covered(interval, observed)))
-            self.add("mpiw", where_seen(interval[1] - interval[0]))
-            self.add("winkler", where_seen(interval_score(interval, observed, LEVEL)))
-        if probability is not None:
-            self.add("pit", where_seen(probability))
-
-    def add_density(self, predictive: Predictive, observed: Float[Tensor, "batch time target"]) -> None:
-        """Negative joint log density of the targets of each step that has any."""
-        log_prob = predictive.log_prob(observed)
-        if log_prob is not None:
-            self.add("nll", -log_prob.masked_fill(observed.isnan().all(dim=-1), float("nan")))
-
-    def summary(self) -> TaskScores:
-        scores = {name: torch.cat(parts) for name, parts in self.parts.items()}
-        pit = scores.pop("pit", None)
-        names = ("mse", "picp", "mpiw", "crps", "winkler", "nll", "energy_score", "dist_mse")
-        seen = None if pit is None else pit[~pit.isnan()]
-        return TaskScores(
-            metrics={name: float(scores[name].nanmean()) if name in scores else None for name in names},
-            per_step={
-                name: scores[name].nanmean(dim=(0, 2)).tolist()
-                for name in ("mse", "picp", "mpiw", "crps")
-                if name in scores
-            },
-            pit=None if seen is None else pit_histogram(seen),
-            coverage=None
-            if seen is None
-            else {"levels": COVERAGE_LEVELS, "shares": central_coverage(seen, COVERAGE_LEVELS)},
-            n_windows=len(scores["mse"]),
-        )
+def _summary(parts: list[dict[str, Tensor]]) -> TaskScores:
+    """The averages of the scores of all windows, steps and targets."""
+    scores = joined(parts)
+    pit = scores.pop("pit", None)
+    seen = None if pit is None else pit[~pit.isnan()]
+    return TaskScores(
+        metrics={name: float(scores[name].nanmean()) if name in scores else None for name in METRICS},
+        per_step={name: scores[name].nanmean(dim=(0, 2)).tolist() for name in PER_STEP if name in scores},
+        pit=None if seen is None else pit_histogram(seen),
+        coverage=None if seen is None else {"levels": COVERAGE_LEVELS, "shares": central_coverage(seen)},
+        n_windows=len(scores["mse"]),
+    )

@@ -11,8 +11,7 @@ from smc_transformer.learning import fit
 from smc_transformer.learning.calibration import (
     NARROWEST,
     WIDEST,
-    forecast_coverage,
-    one_step_coverage,
+    share_covered,
     widen_to_cover,
 )
 from smc_transformer.scores import covered
@@ -155,22 +154,22 @@ def test_coverage_one_step_ahead_and_of_forecasts_is_that_of_the_closed_form(tru
     # Observations scatter, and so do interval ends from 200 draws: at the 2.5 % quantile by about 0.15 deviations,
     # which moves the coverage of one interval by about 0.016 and is averaged over all of them.
     error = ((expected * (1 - expected) + 0.016**2) / (300 * 3)) ** 0.5
-    assert one_step_coverage(model, x, 1) == pytest.approx(expected, abs=4 * error + 0.01)
-    assert forecast_coverage(model, x, 3, 1) == pytest.approx(expected, abs=4 * error + 0.01)
+    assert share_covered(model, x, 1) == pytest.approx(expected, abs=4 * error + 0.01)
+    assert share_covered(model, x, 1, history=3) == pytest.approx(expected, abs=4 * error + 0.01)
 
 
 def test_missing_values_are_neither_inside_nor_outside():
     model, x = constant_model(1.0), white_noise(200, 6)
-    full = one_step_coverage(model, x, 1)
+    full = share_covered(model, x, 1)
     x[:, 2] = math.nan
     x[:100, 5] = math.nan
-    assert one_step_coverage(model, x, 1) == pytest.approx(full, abs=0.03)
-    assert forecast_coverage(model, x, 3, 1) > 0.85
+    assert share_covered(model, x, 1) == pytest.approx(full, abs=0.03)
+    assert share_covered(model, x, 1, history=3) > 0.85
 
 
 def test_the_median_of_blocks_is_not_moved_by_one_storm():
     model, x = constant_model(1.0), white_noise(200, 6)
-    calm = one_step_coverage(model, x, 1, n_blocks=5)
+    calm = share_covered(model, x, 1, n_blocks=5)
     x[40:80] *= 10
-    assert one_step_coverage(model, x, 1, n_blocks=5) == pytest.approx(calm, abs=0.02)
-    assert one_step_coverage(model, x, 1) < calm - 0.1
+    assert share_covered(model, x, 1, n_blocks=5) == pytest.approx(calm, abs=0.02)
+    assert share_covered(model, x, 1) < calm - 0.1

@@ -11,7 +11,7 @@ from helpers.models import make_model, sequences
 from smc_transformer.inference.rollout import Rollout
 from smc_transformer.learning import ForecastScore, Likelihood, Trainer, fit, negative_log_likelihood, training_step
 from smc_transformer.learning import goals as goals_module
-from smc_transformer.learning.goals import fair_crps
+from smc_transformer.scores import fair_crps
 from smc_transformer.smc import WeightCollapseError
 from smct_paper.datasets import SYNTHETIC
 
@@ -150,7 +150,7 @@ def test_chunks_of_a_batch_add_up_to_the_batch(monkeypatch):
     held = 4 * 6 * HORIZON * n_values * model.config.d_model
     for at_once, sizes in ((3, [3, 3, 1]), (0.001, [1] * 7)):
         calls.clear()
-        monkeypatch.setattr(goals_module, "NUMBERS_AT_ONCE", -(-at_once * held // 64))
+        monkeypatch.setattr(goals_module, "NUMBERS_AT_ONCE", math.ceil(at_once * held / 64))
         chunked, found = accumulate(goal, model, x)
         assert [len(history) for history, *_ in calls] == sizes
         assert chunked.n_terms == whole.n_terms

@@ -2,12 +2,24 @@
 
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
-from helpers.models import make_model, sequences
+from helpers.models import assert_same, make_model, sequences, weights
 
-from smc_transformer.learning import ForecastScore, Likelihood, SquaredError, Stage, Trainer, train_in_stages
+from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer.learning import (
+    ForecastScore,
+    Likelihood,
+    Recipe,
+    SquaredError,
+    Stage,
+    Trainer,
+    evenly_spaced,
+    train_in_stages,
+)
 from smc_transformer.learning import recipe as stages_module
+from smc_transformer.learning.calibration import share_covered, widen_to_cover
 
 
 def model():
@@ -93,3 +105,62 @@ def test_there_is_one_bar_for_all_steps(monkeypatch):
     assert (title, enabled) == ("training", True)
     assert bar.total == bar.done == 7
     assert [message.split()[0] for message in bar.messages] == ["mse", "mse", "nll"]
+
+
+def test_windows_are_evenly_spaced():
+    assert evenly_spaced(11, 3).tolist() == [0, 5, 10]
+    assert evenly_spaced(1315, 500).tolist() == np.linspace(0, 1314, 500).round().tolist()
+    assert evenly_spaced(4, 500).tolist() == [0, 1, 2, 3]
+    assert evenly_spaced(4, None).tolist() == [0, 1, 2, 3]
+
+
+# --- the whole recipe -----------------------------------------------------------------------------------------------
+
+CONFIG = SMCTransformerConfig(d_model=4, d_ff=4, n_particles=3, input_changes=True, observation="student_t")
+RECIPE = Recipe(squared_error=SHORT, likelihood=SHORT, forecast=SHORT, forecast_paths=3, validation_paths=4)
+
+
+def data():
+    return sequences(20, 6, dtype=torch.float32), sequences(8, 6, seed=1, dtype=torch.float32)
+
+
+def test_a_recipe_is_its_stages_one_after_the_other_from_the_scales_of_the_data():
+    x, held_out = data()
+    trained, losses = RECIPE.train(CONFIG, x, held_out, history=2, units=(2.0,), seed=3)
+    by_hand = SMCTransformer(CONFIG, generator=3)
+    by_hand.encoder.set_scales_(x)
+    stages = {
+        "squared_error": (SHORT, SquaredError((2.0,))),
+        "likelihood": (SHORT, Likelihood()),
+        "forecast": (SHORT, ForecastScore(2, (2.0,), n_paths=3, validation_paths=4)),
+    }
+    reports = train_in_stages(by_hand, stages, x, held_out, seed=3)
+    assert_same(weights(trained), weights(by_hand))
+    assert losses == {name: [report.validation_loss for report in history] for name, history in reports.items()}
+
+
+@pytest.mark.parametrize("left_out", [None, Stage(0)])
+def test_stages_can_be_left_out(left_out):
+    x, held_out = data()
+    recipe = Recipe(squared_error=left_out, likelihood=SHORT, forecast=left_out)
+    assert list(recipe.train(CONFIG, x, held_out, history=2, units=(1.0,))[1]) == ["likelihood"]
+
+
+def test_without_validation_sequences_there_are_no_validation_losses():
+    x, _ = data()
+    _, losses = RECIPE.train(CONFIG, x, None, history=2, units=(1.0,))
+    assert losses == {"squared_error": [], "likelihood": [], "forecast": []}
+
+
+@pytest.mark.parametrize("histories", [(None,), (2,), (2, None)], ids=str)
+def test_noise_is_widened_until_the_smallest_coverage_is_the_one_wanted(histories):
+    x, _ = data()
+    found, expected = model(), model()
+    recipe = Recipe(likelihood=SHORT, widening_blocks=2)
+    factor = recipe.widen(found, x.double(), 0.9, histories=histories, n_scored=1, n_halvings=3)
+
+    def coverage(candidate):
+        return min(share_covered(candidate, x.double(), 1, history=history, n_blocks=2) for history in histories)
+
+    assert factor == widen_to_cover(expected, coverage, 0.9, 3)
+    assert_same(weights(found), weights(expected))

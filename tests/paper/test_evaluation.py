@@ -14,8 +14,8 @@ from smc_transformer.empirical import Point, Samples
 from smc_transformer.nn.observation import GaussianMixture
 from smc_transformer.scores import central_coverage, energy_score, interval_score, pit_histogram
 from smct_paper import evaluation
-from smct_paper.baselines import BayesOptimal, Method, NaiveForecast
-from smct_paper.evaluation import evaluate, evenly_spaced
+from smct_paper.baselines import BayesOptimal, Method, Persistence
+from smct_paper.evaluation import evaluate
 
 DEVIATION = 0.5
 
@@ -165,13 +165,6 @@ def test_no_window_is_dropped_whatever_the_chunks(monkeypatch):
     assert found["multistep"].n_windows == len(data.test)
     assert numbers(found["unistep"]) == pytest.approx(numbers(expected))
     assert found["unistep"].pit == expected.pit
-
-
-def test_windows_are_evenly_spaced():
-    assert evenly_spaced(11, 3).tolist() == [0, 5, 10]
-    assert evenly_spaced(1315, 500).tolist() == np.linspace(0, 1314, 500).round().tolist()
-    assert evenly_spaced(4, 500).tolist() == [0, 1, 2, 3]
-    assert evenly_spaced(4, None).tolist() == [0, 1, 2, 3]
 
 
 def test_only_targets_are_scored():

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Tensor
 
-from smc_transformer.forecaster.forecast import Forecast, Number
+from smc_transformer.forecaster.forecast import Number
 from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, as_timestamps, in_zone_of, read_series
-from smc_transformer.scores import covered, energy_score, interval_score
+from smc_transformer.scores import energy_score, joined, target_scores, where_observed
 
 if TYPE_CHECKING:
     from smc_transformer.forecaster.facade import Forecaster
@@ -63,13 +62,15 @@ def run_backtest(
                 f"{step_size} apart, after at least 2 rows of history"
             )
     current = forecaster if _is_ahead(forecaster, given, counts[0]) else None
-    parts, scores = [], _Scores()
+    parts, scores = [], []
     for count in counts:
         if current is None or refit:
             until = {series.name: series.times[len(series) - count - 1] for series in given}
             current = forecaster.unfitted().fit(_rows_until(table, forecaster, until, rolling), progress=progress)
-        parts.append(_forecast_at(current, given, count, horizon, levels, n_paths, scores))
-    return Backtest(pd.concat(parts, ignore_index=True), scores.summary(settings.targets))
+        part, found = _forecast_at(current, given, count, horizon, levels, n_paths)
+        parts.append(part)
+        scores.append(found)
+    return Backtest(pd.concat(parts, ignore_index=True), _metrics(joined(scores), settings.targets))
 
 
 def _is_ahead(forecaster: "Forecaster", given: list[Series], count: int) -> bool:
@@ -109,8 +110,8 @@ def _forecast_at(
     horizon: int,
     levels: list[Number],
     n_paths: int,
-    scores: "_Scores",
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, dict[str, Tensor]]:
+    """The rows of one cutoff, and the scores of every series, step and target in them."""
     fitted, settings = forecaster.fitted, forecaster.settings
     generator = fitted.generator.clone_state()
     history = [series.rows(slice(0, len(series) - count)) for series in given]
@@ -119,7 +120,9 @@ def _forecast_at(
     forecast = fitted.forecast(following, future, n_paths, generator)
     observed = torch.from_numpy(np.stack([future[name].values for name in forecast.names]))
     observed = observed[..., : len(settings.targets)]
-    found = scores.add(forecast, observed, generator)
+    found = target_scores(forecast.distribution, observed, LEVEL / 100)
+    found["pit"] = where_observed(forecast.distribution.pit(observed, generator), observed)
+    found["energy_score"] = energy_score(torch.from_numpy(forecast.paths), observed)
     columns = forecast.interval(levels) if levels else forecast.mean[[settings.id_column, settings.time_column]]
     cutoffs = pd.Index([following.series[name].last_time for name in forecast.names]).repeat(horizon)
     columns.insert(1, "cutoff", cutoffs)
@@ -132,38 +135,10 @@ def _forecast_at(
                 answer[f"{target}-{end}-{percent:g}"] = columns[f"{target}-{end}-{percent:g}"]
         for name in ("crps", "pit"):
             answer[f"{target}-{name}"] = found[name][..., number].numpy().reshape(-1)
-    return answer
+    return answer, found
 
 
-class _Scores:
-    """Scores of every series, step and target, cutoff after cutoff; NaN where nothing was observed."""
-
-    def __init__(self) -> None:
-        self.parts: dict[str, list[Tensor]] = {}
-
-    def add(
-        self, forecast: Forecast, observed: Float[Tensor, "series horizon target"], generator: Generator | None
-    ) -> dict[str, Tensor]:
-        distribution, seen = forecast.distribution, ~observed.isnan()
-        interval = distribution.interval(LEVEL / 100)
-        found = {
-            "mse": (distribution.mean - observed).square(),
-            "crps": distribution.crps(observed),
-            "picp": covered(interval, observed).double(),
-            "mpiw": interval[1] - interval[0],
-            "winkler": interval_score(interval, observed, LEVEL / 100),
-            "pit": distribution.pit(observed, generator),
-        }
-        found = {name: values.where(seen, float("nan")) for name, values in found.items()}
-        for name, values in found.items():
-            self.parts.setdefault(name, []).append(values)
-        self.parts.setdefault("energy_score", []).append(energy_score(torch.from_numpy(forecast.paths), observed))
-        return found
-
-    def summary(self, targets: tuple[str, ...]) -> pd.DataFrame:
-        scores = {name: torch.cat(parts) for name, parts in self.parts.items()}
-        rows: dict[str, Any] = {"target": list(targets)}
-        for name in ("mse", "crps", "picp", "mpiw", "winkler"):
-            rows[name] = scores[name].nanmean(dim=(0, 1)).tolist()
-        rows["energy_score"] = float(scores["energy_score"].nanmean())
-        return pd.DataFrame(rows)
+def _metrics(scores: dict[str, Tensor], targets: tuple[str, ...]) -> pd.DataFrame:
+    names = ("mse", "crps", "picp", "mpiw", "winkler")
+    averages = {name: scores[name].nanmean(dim=(0, 1)).tolist() for name in names}
+    return pd.DataFrame({"target": list(targets), **averages, "energy_score": float(scores["energy_score"].nanmean())})

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smc_transformer.forecaster.table import TableError
-from smct_paper.evaluation import evenly_spaced
+from smc_transformer.learning import evenly_spaced
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from smc_transformer.learning.em import Statistics, em_statistics, em_step, powe
 from smc_transformer.learning.goals import ForecastScore, Goal, Likelihood
 from smc_transformer.learning.likelihood import negative_log_likelihood
 from smc_transformer.learning.objective import OBJECTIVES, pathwise_objective, score_objective
-from smc_transformer.learning.recipe import Stage, train_in_stages
+from smc_transformer.learning.recipe import Recipe, Stage, evenly_spaced, train_in_stages
 from smc_transformer.learning.schedule import constant, warmup_cosine, warmup_inverse_sqrt
 from smc_transformer.learning.squared_error import SquaredError
 from smc_transformer.learning.step import TrainingStep, training_step
@@ -16,6 +16,7 @@ __all__ = [
     "ForecastScore",
     "Goal",
     "Likelihood",
+    "Recipe",
     "SquaredError",
     "Stage",
     "Statistics",
@@ -24,6 +25,7 @@ __all__ = [
     "constant",
     "em_statistics",
     "em_step",
+    "evenly_spaced",
     "fit",
     "negative_log_likelihood",
     "pathwise_objective",

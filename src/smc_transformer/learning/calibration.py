@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smc_transformer.inference.filter import particle_filter
-from smc_transformer.scores import covered, sample_interval
+from smc_transformer.scores import covered, sample_interval, where_observed
 from smc_transformer.support.checks import check_number
 from smc_transformer.support.randomness import as_generator
 
@@ -56,43 +56,34 @@ def widen_to_cover(
 
 
 @torch.no_grad()
-def one_step_coverage(
-    model: "SMCTransformer", x: Float[Tensor, "sequence time_plus_1 n_inputs"], n_scored: int, *, n_blocks: int = 1
+def share_covered(
+    model: "SMCTransformer",
+    x: Float[Tensor, "sequence time_plus_1 n_inputs"],
+    n_scored: int,
+    *,
+    history: int | None = None,
+    n_blocks: int = 1,
 ) -> float:
-    """The share of observations inside their 95 % intervals one step ahead.
+    """The share of observations inside their 95 % intervals: one step ahead, or of forecasts.
 
     Args:
         model: the model.
         x: held-out sequences; NaN is missing.
         n_scored: targets that count, the first ones.
+        history: H, for forecasts of all that follows X_0, ..., X_H; None: one step ahead.
         n_blocks: blocks of consecutive sequences whose median coverage counts, so that one storm does not set the
             width of all intervals.
     """
-    result = particle_filter(model, x, model.settings(PARTICLES), as_generator(0), on_collapse="uniform")
-    draws = result.predictive.sample(DRAWS, 0)
-    return _share_covered(draws[..., :n_scored], x[:, 1:, :n_scored], n_blocks)
-
-
-@torch.no_grad()
-def forecast_coverage(
-    model: "SMCTransformer",
-    x: Float[Tensor, "sequence time_plus_1 n_inputs"],
-    history: int,
-    n_scored: int,
-    *,
-    n_blocks: int = 1,
-) -> float:
-    """The same for forecasts of all that follows X_0, ..., X_H; `history` is H."""
-    past, future = x[:, : history + 1], x[:, history + 1 :]
-    known = future[..., model.config.n_targets :]
-    paths = model.forecast(
-        past, future.shape[1], DRAWS, known, generator=0, n_particles=PARTICLES, on_collapse="uniform"
-    )
-    return _share_covered(paths[..., :n_scored], future[..., :n_scored], n_blocks)
-
-
-def _share_covered(
-    draws: Float[Tensor, "sequence draw time scored"], observed: Float[Tensor, "sequence time scored"], n_blocks: int
-) -> float:
-    inside = covered(sample_interval(draws, LEVEL), observed).double().masked_fill(observed.isnan(), float("nan"))
+    if history is None:
+        settings = model.settings(PARTICLES)
+        mixture = particle_filter(model, x, settings, as_generator(0), on_collapse="uniform").predictive
+        draws, future = mixture.sample(DRAWS, 0), x[:, 1:]
+    else:
+        past, future = x[:, : history + 1], x[:, history + 1 :]
+        known = future[..., model.config.n_targets :]
+        draws = model.forecast(
+            past, future.shape[1], DRAWS, known, generator=0, n_particles=PARTICLES, on_collapse="uniform"
+        )
+    draws, observed = draws[..., :n_scored], future[..., :n_scored]
+    inside = where_observed(covered(sample_interval(draws, LEVEL), observed), observed).double()
     return float(torch.stack([block.nanmean() for block in inside.tensor_split(n_blocks)]).nanmedian())

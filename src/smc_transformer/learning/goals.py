@@ -7,17 +7,19 @@ judges what forecasters use: paths drawn after a history, by the continuous rank
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from smc_transformer.inference.chunks import chunk_size, in_chunks
 from smc_transformer.inference.paths import rollout, sample_paths
-from smc_transformer.learning.chunks import NUMBERS_AT_ONCE, accumulate_gradients
 from smc_transformer.learning.em import Statistics, merge_statistics
 from smc_transformer.learning.likelihood import count_observations, negative_log_likelihood
-from smc_transformer.smc.weights import WeightCollapseError
+from smc_transformer.learning.step import NUMBERS_AT_ONCE, accumulate_gradients
+from smc_transformer.scores import fair_crps
 from smc_transformer.support.checks import check_count, check_number
 
 if TYPE_CHECKING:
@@ -146,27 +148,18 @@ class ForecastScore(Goal):
         n_terms = max(1, int((~truth.isnan()).sum()))
         # A path keeps, for the gradient, the keys and values that each of its steps attended to.
         held = 4 * self.n_paths * horizon * x.shape[1] * model.config.d_model
-        at_once = max(1, 64 * NUMBERS_AT_ONCE // held)
+        at_once = chunk_size(64 * NUMBERS_AT_ONCE, held)
+        past, known = x[:, :-horizon], x[:, -horizon:, model.config.n_targets :]
+        forecast = partial(rollout, model, model.settings(n_particles), n_paths=self.n_paths, generator=generator)
+        forecasts = in_chunks(forecast, at_once, past, known)
         total = 0.0
         statistics: list[tuple[Statistics, float]] = []
-        for first in range(0, len(x), at_once):
-            chunk, observed = x[first : first + at_once], truth[first : first + at_once]
-            try:
-                paths, parameters = rollout(
-                    model,
-                    model.settings(n_particles),
-                    chunk[:, :-horizon],
-                    chunk[:, -horizon:, model.config.n_targets :],
-                    n_paths=self.n_paths,
-                    generator=generator,
-                )
-            except WeightCollapseError as error:
-                raise WeightCollapseError(first + error.sequence, error.step) from None
+        for (paths, parameters), observed in zip(forecasts, truth.split(at_once), strict=True):
             loss = self._weighted(fair_crps(paths[..., : truth.shape[-1]], observed)).nansum()
             (loss / n_terms).backward()
             total += float(loss.detach())
             seen = Statistics(model.observation.forecast_statistics(parameters.detach()), {})
-            statistics.append((seen, len(chunk) / len(x)))
+            statistics.append((seen, len(observed) / len(x)))
         return BatchReport(total, n_terms, merge_statistics(model, statistics))
 
     def validate(
@@ -217,16 +210,3 @@ def count_scored(model: "SMCTransformer", weights: tuple[float, ...] | None) -> 
     if weights is not None and len(weights) > n_targets:
         raise ValueError(f"there are {len(weights)} weights for {n_targets} targets")
     return n_targets if weights is None else len(weights)
-
-
-def fair_crps(
-    samples: Float[Tensor, "batch sample time target"], observed: Float[Tensor, "batch time target"]
-) -> Float[Tensor, "batch time target"]:
-    """Unbiased estimate of the CRPS from samples, differentiable in them; NaN where nothing was observed.
-
-    E|X - x| - E|X - X'| / 2, the second term over pairs of different samples: from sorted samples in one sum.
-    """
-    n_samples = samples.shape[1]
-    ranks = torch.arange(1, n_samples + 1, dtype=samples.dtype, device=samples.device).view(1, -1, 1, 1)
-    spread = ((2 * ranks - n_samples - 1) * samples.sort(dim=1).values).sum(dim=1) / (n_samples * (n_samples - 1))
-    return (samples - observed.unsqueeze(1)).abs().mean(dim=1) - spread

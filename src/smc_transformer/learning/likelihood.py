@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.inference.filter import particle_filter
-from smc_transformer.smc.weights import WeightCollapseError
 from smc_transformer.support.checks import check_count
 from smc_transformer.support.randomness import as_generator
 
@@ -33,14 +33,8 @@ def negative_log_likelihood(
     settings = model.settings(n_particles)
     batch_size = check_count(batch_size, "batch_size")
     generator = as_generator(generator, x.device)
-    total = 0.0
-    for first in range(0, len(x), batch_size):
-        try:
-            result = particle_filter(model, x[first : first + batch_size], settings, generator)
-        except WeightCollapseError as error:
-            raise WeightCollapseError(first + error.sequence, error.step) from None
-        total += float(result.log_likelihood.sum())
-    return -total / count_observations(model, x)
+    results = in_chunks(lambda chunk: particle_filter(model, chunk, settings, generator), batch_size, x)
+    return -sum(float(result.log_likelihood.sum()) for result in results) / count_observations(model, x)
 
 
 def count_observations(model: "SMCTransformer", x: Float[Tensor, "sequence time_plus_1 n_inputs"]) -> int:

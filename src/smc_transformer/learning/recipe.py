@@ -1,21 +1,29 @@
-"""Training in stages: one goal after the other, each from where the last has ended, under one progress bar."""
+"""The training recipe: one goal after the other, each from where the last has ended, under one progress bar.
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+1. The squared error of the transformer without its noise, which is quick.
+2. The likelihood: filter, smoothing trajectories, Fisher's identity, EM.
+3. The score of free-running forecasts, from where the likelihood has ended.
+4. One factor on the noise, so that intervals of held-out sequences cover what they should.
+"""
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from smc_transformer.learning.calibration import LEVEL, share_covered, widen_to_cover
 from smc_transformer.learning.em import power_step_size
-from smc_transformer.learning.goals import Goal
+from smc_transformer.learning.goals import ForecastScore, Goal, Likelihood
 from smc_transformer.learning.schedule import Schedule, warmup_cosine, warmup_inverse_sqrt
+from smc_transformer.learning.squared_error import SquaredError
 from smc_transformer.learning.trainer import EpochReport, Trainer
+from smc_transformer.model import SMCTransformer
+from smc_transformer.nn.encoders import ChangesEncoder
+from smc_transformer.support.checks import check_count
 from smc_transformer.support.progress import ProgressReport, progress_report
-
-if TYPE_CHECKING:
-    from smc_transformer.model import SMCTransformer
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Stage:
         """Batches between two validations."""
         return max(1, self.steps // self.validations)
 
-    def trainer(self, model: "SMCTransformer", goal: Goal, seed: int) -> Trainer:
+    def trainer(self, model: SMCTransformer, goal: Goal, seed: int) -> Trainer:
         """The trainer of this stage; it has no progress bar of its own."""
         return Trainer(
             model,
@@ -84,8 +92,96 @@ class Stage:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a model is trained, and its noise widened; in the words of the module.
+
+    Attributes:
+        squared_error: the first stage; None, or one without steps: the likelihood is the first.
+        likelihood: the second.
+        forecast: the third; None, or one without steps: the likelihood is the last.
+        forecast_paths: paths of each sequence in the third stage.
+        validation_paths: paths of each validation sequence in it.
+        widening_blocks: consecutive blocks of held-out sequences whose median coverage counts, so that one storm does
+            not set the width of all intervals.
+    """
+
+    squared_error: Stage | None = None
+    likelihood: Stage = field(default_factory=lambda: Stage(1000))
+    forecast: Stage | None = None
+    forecast_paths: int = 16
+    validation_paths: int = 64
+    widening_blocks: int = 1
+
+    def train(
+        self,
+        model: SMCTransformer,
+        train: Float[Tensor, "sequence time_plus_1 n_inputs"],
+        validation: Float[Tensor, "validation_sequence time_plus_1 n_inputs"] | None,
+        *,
+        history: int,
+        units: tuple[float, ...],
+        seed: int = 0,
+        progress: bool = False,
+    ) -> dict[str, list[float]]:
+        """Train in all stages; returns the validation losses of each.
+
+        Args:
+            model: a new model, trained in place; its noise is left as the stages leave it.
+            train: training sequences.
+            validation: sequences by which each stage chooses its best weights; None: it keeps its last.
+            history: the last index H of the known values X_0, ..., X_H of forecasts.
+            units: what one unit of each scored target is, the first ones: errors and scores are multiplied by it.
+            seed: of shuffling and noise.
+            progress: show a bar where there is a terminal.
+        """
+        score = ForecastScore(history, units, n_paths=self.forecast_paths, validation_paths=self.validation_paths)
+        stages: dict[str, tuple[Stage | None, Goal]] = {
+            "squared_error": (self.squared_error, SquaredError(units)),
+            "likelihood": (self.likelihood, Likelihood()),
+            "forecast": (self.forecast, score),
+        }
+        chosen = {name: (stage, goal) for name, (stage, goal) in stages.items() if stage and stage.steps > 0}
+        if isinstance(model.encoder, ChangesEncoder):
+            model.encoder.set_scales_(train)
+        reports = train_in_stages(model, chosen, train, validation, seed=seed, progress=progress)
+        return {
+            name: [report.validation_loss for report in stage if report.validation_loss is not None]
+            for name, stage in reports.items()
+        }
+
+    def widen(
+        self,
+        model: SMCTransformer,
+        x: Float[Tensor, "sequence time_plus_1 n_inputs"],
+        level: float = LEVEL,
+        *,
+        histories: Sequence[int | None],
+        n_scored: int,
+        n_halvings: int = 8,
+    ) -> float:
+        """Widen or narrow the model's noise until intervals of held-out sequences cover `level` of the observations.
+
+        The smallest coverage counts, of forecasts after these histories; None is one step ahead. See
+        `calibration.share_covered` and `calibration.widen_to_cover`, whose factor is returned.
+        """
+
+        def coverage(candidate: SMCTransformer) -> float:
+            options = {"n_scored": n_scored, "n_blocks": self.widening_blocks}
+            return min(share_covered(candidate, x, history=history, **options) for history in histories)
+
+        return widen_to_cover(model, coverage, level, n_halvings)
+
+
+def evenly_spaced(n: int, n_chosen: int | None) -> Int[Tensor, "chosen"]:
+    """Indices from 0 to n - 1, first and last among them; all if more are asked for."""
+    if n_chosen is None or check_count(n_chosen, "n_windows") >= n:
+        return torch.arange(n)
+    return torch.from_numpy(np.linspace(0, n - 1, n_chosen).round().astype(np.int64))
+
+
 def train_in_stages(
-    model: "SMCTransformer",
+    model: SMCTransformer,
     stages: Mapping[str, tuple[Stage, Goal]],
     train: Float[Tensor, "sequence time_plus_1 n_inputs"],
     validation: Float[Tensor, "validation_sequence time_plus_1 n_inputs"] | None,

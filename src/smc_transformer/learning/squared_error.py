@@ -6,16 +6,18 @@ cares for all of them, so the features it finds are a better place to begin (doc
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.inference.filter import particle_filter
 from smc_transformer.inference.replay import replay, trajectory_inputs
-from smc_transformer.learning.chunks import sequences_at_once
 from smc_transformer.learning.goals import BatchReport, Goal, count_scored
+from smc_transformer.learning.step import sequences_at_once
 from smc_transformer.nn.attention import Noise
 
 if TYPE_CHECKING:
@@ -49,8 +51,7 @@ class SquaredError(Goal):
         del n_particles, n_trajectories
         n_terms = self._n_terms(model, x)
         total = 0.0
-        for chunk in _chunks(model, x):
-            loss = self._loss(model, chunk, generator)
+        for loss in in_chunks(partial(self._loss, model, generator=generator), _at_once(model, x), x):
             (loss / n_terms).backward()
             total += float(loss.detach())
         return BatchReport(total, n_terms, None)
@@ -65,8 +66,8 @@ class SquaredError(Goal):
         generator: Generator | None,
     ) -> float:
         del n_particles
-        total = sum(float(self._loss(model, chunk, generator)) for chunk in _chunks(model, x))
-        return total / self._n_terms(model, x)
+        losses = in_chunks(partial(self._loss, model, generator=generator), _at_once(model, x), x)
+        return sum(map(float, losses)) / self._n_terms(model, x)
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "weights": None if self.weights is None else list(self.weights)}
@@ -95,5 +96,5 @@ class SquaredError(Goal):
         return max(1, int((~self._observed(model, x).isnan()).sum()))
 
 
-def _chunks(model: "SMCTransformer", x: Tensor) -> tuple[Tensor, ...]:
-    return x.split(sequences_at_once(model, 1, x.shape[1] - 1))
+def _at_once(model: "SMCTransformer", x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> int:
+    return sequences_at_once(model, 1, x.shape[1] - 1)

@@ -1,20 +1,30 @@
-"""One training step: filter without gradients, trace trajectories, replay them with gradients."""
+"""One training step: filter without gradients, trace trajectories, replay them with gradients.
 
+A step holds some twenty tensors of batch x particles x steps x d_model numbers. Sequences are independent, so the
+gradients of chunks add up to that of the batch, and their statistics average to those of the batch.
+"""
+
+from functools import partial
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from smc_transformer.inference.chunks import chunk_size, in_chunks
 from smc_transformer.inference.filter import particle_filter
 from smc_transformer.inference.replay import trajectory_inputs
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.smoothing import smooth
-from smc_transformer.learning.em import Statistics, em_statistics
+from smc_transformer.learning.em import Statistics, em_statistics, merge_statistics
 from smc_transformer.learning.objective import OBJECTIVES
 from smc_transformer.model import SMCTransformer
 from smc_transformer.smc.genealogy import gather_trajectories
 from smc_transformer.support.checks import check_count
 from smc_transformer.support.randomness import as_generator
+
+NUMBERS_AT_ONCE = 3 * 2**19
+"""How many numbers a tensor of latents may have (6 MiB in float32): small enough for the cache to help, too."""
 
 
 class TrainingStep(NamedTuple):
@@ -69,3 +79,40 @@ def training_step(
         ),
         log_likelihood=result.log_likelihood,
     )
+
+
+def sequences_at_once(model: SMCTransformer, n_particles: int, n_steps: int) -> int:
+    """How many sequences a chunk has: at least one."""
+    return chunk_size(NUMBERS_AT_ONCE, n_particles * n_steps * model.config.d_model)
+
+
+def accumulate_gradients(
+    model: SMCTransformer,
+    x: Float[Tensor, "batch time_plus_1 n_inputs"],
+    divisor: int | float,
+    *,
+    n_particles: int | None = None,
+    n_trajectories: int | None = None,
+    generator: Generator | None = None,
+) -> tuple[Statistics, Float[Tensor, "batch"]]:
+    """Add the gradient of -log p(X) / divisor, summed over the batch, to those of the parameters.
+
+    Args:
+        model: the model.
+        x: sequences X_0, ..., X_T; NaN targets are missing.
+        divisor: what the log-likelihood of the batch is divided by, such as its number of observations.
+        n_particles: particles of the filter; None: that of the settings.
+        n_trajectories: trajectories to replay; None: one for each particle.
+        generator: source of randomness.
+
+    Returns:
+        The EM statistics of the batch, and the filter's log-likelihood of each sequence.
+    """
+    at_once = sequences_at_once(model, n_particles or model.inference.n_particles, x.shape[1] - 1)
+    run = partial(training_step, model, n_particles=n_particles, n_trajectories=n_trajectories, generator=generator)
+    statistics, log_likelihood = [], []
+    for step in in_chunks(run, at_once, x):
+        (-step.objective.sum() / divisor).backward()
+        statistics.append((step.statistics, len(step.objective) / len(x)))
+        log_likelihood.append(step.log_likelihood)
+    return merge_statistics(model, statistics), torch.cat(log_likelihood)

@@ -10,7 +10,7 @@ evaluate(method, data, n_windows=500, seed=0)["multistep"].metrics["crps"]
 """
 
 from smct_paper.baselines.autoregression import Autoregression
-from smct_paper.baselines.base import Method, Predictive
+from smct_paper.baselines.base import Method
 from smct_paper.baselines.bayes_optimal import BayesOptimal
 from smct_paper.baselines.bayesian_lstm import BayesianLSTM
 from smct_paper.baselines.lstm import LSTM
@@ -26,6 +26,5 @@ __all__ = [
     "BayesianLSTM",
     "Method",
     "NaiveForecast",
-    "Predictive",
     "Transformer",
 ]

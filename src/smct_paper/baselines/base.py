@@ -1,47 +1,16 @@
 """The interface of every forecasting method: learn from windows, predict the next step, and draw paths."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from smc_transformer.predictive import Predictive
+
 if TYPE_CHECKING:
     from smct_paper.datasets import Windows
-
-
-@runtime_checkable
-class Predictive(Protocol):
-    """Distributions of several steps and targets; `predictive.Mixture` and those of `empirical` are such.
-
-    What is not defined (the interval of a point, the density of draws) is None.
-    """
-
-    @property
-    def mean(self) -> Tensor:
-        """Mean, (batch, time, target)."""
-        ...
-
-    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor] | None:
-        """Ends of the central interval, (batch, time, target) each."""
-        ...
-
-    def cdf(self, x: Tensor) -> Tensor | None:
-        """P(X <= x) of each target."""
-        ...
-
-    def crps(self, x: Tensor) -> Tensor:
-        """Continuous ranked probability score of each target."""
-        ...
-
-    def log_prob(self, x: Tensor) -> Tensor | None:
-        """Joint log density of the targets, (batch, time); NaN is integrated out."""
-        ...
-
-    def sample(self, n_samples: int, generator: Generator | int | None = None) -> Tensor:
-        """Draws, (batch, sample, time, target)."""
-        ...
 
 
 class Method(ABC):

@@ -16,8 +16,9 @@ from torch import Generator, Tensor, nn
 
 from smc_transformer.empirical import Point, Samples
 from smc_transformer.learning.schedule import Schedule
+from smc_transformer.predictive import Predictive
 from smc_transformer.support.randomness import as_generator, derived_generator
-from smct_paper.baselines.base import Method, Predictive, fill_forward, known_inputs
+from smct_paper.baselines.base import Method, fill_forward, known_inputs
 from smct_paper.baselines.training import WEIGHTS, train
 
 if TYPE_CHECKING:

@@ -1,9 +1,7 @@
 """The SMC Transformer as a method of the experiments: trained in stages, widened, and scored like the others.
 
-1. The squared error of the transformer without its noise, which is fast.
-2. The likelihood: filter, smoothing trajectories, Fisher's identity, EM (the whole training of the paper's
-configuration). 3. The score of free-running forecasts, from where the likelihood has ended. 4. A factor on the noise
-for each task, so that validation intervals have the wanted coverage.
+The recipe is the library's (`smc_transformer.learning.recipe`), but for its last step: each task has a factor on the
+noise of its own. The likelihood alone is the whole training of the paper's configuration.
 
 Inside, values are in units of a typical one-step change, if the settings say so: the net then predicts numbers of the
 order of one, whatever the data set. Nothing here looks at test windows.
@@ -11,6 +9,7 @@ order of one, whatever the data set. Nothing here looks at test windows.
 
 import copy
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,14 +18,12 @@ from torch import Generator, Tensor
 
 from smc_transformer.empirical import Samples
 from smc_transformer.inference.filter import particle_filter
-from smc_transformer.learning import ForecastScore, Goal, Likelihood, SquaredError, Stage, train_in_stages
-from smc_transformer.learning.calibration import forecast_coverage, one_step_coverage, widen_to_cover
+from smc_transformer.learning import Recipe, evenly_spaced
 from smc_transformer.model import SMCTransformer, split_settings
-from smc_transformer.nn.encoders.changes import ChangesEncoder, typical_size
-from smc_transformer.predictive import Mixture
+from smc_transformer.nn.encoders.changes import typical_size
+from smc_transformer.predictive import Mixture, Predictive
 from smc_transformer.support.randomness import as_generator
-from smct_paper.baselines.base import Method, Predictive
-from smct_paper.evaluation import evenly_spaced
+from smct_paper.baselines.base import Method
 
 if TYPE_CHECKING:
     from smct_paper.datasets import Windows
@@ -35,32 +32,22 @@ FEW_MISSING = 0.1
 """Up to this share of training windows with missing values are left out: the others train several times faster."""
 
 
-@dataclass(frozen=True)
-class SMCSettings:
-    """All that defines a configuration of the SMC Transformer in the experiments.
+@dataclass(frozen=True, kw_only=True)
+class SMCSettings(Recipe):
+    """All that defines a configuration of the SMC Transformer in the experiments: the recipe, and what is around it.
 
     Attributes:
         model: settings of `SMCTransformerConfig`, without the numbers of inputs and targets.
-        squared_error: the first stage; None: the likelihood is the first.
-        likelihood: the second.
-        forecast: the third; None: the likelihood is the last.
-        forecast_paths: paths of each sequence in the third stage.
         widen_to: share of validation observations that 95 % intervals should cover; None: as they are.
-        widening_blocks: consecutive blocks of validation windows whose median coverage counts, so that one
-            unusual period does not set the width of all intervals.
-        widening_windows: validation windows, evenly spaced, by which noise is widened: estimating a
-            coverage near 95 % takes more of them than estimating a mean.
+        widening_windows: validation windows, evenly spaced, by which noise is widened: a share near 95 % needs more of
+            them than a mean.
         validation_windows: validation windows, evenly spaced, by which epochs are chosen.
-        validation_paths: paths of each of them.
         units_of_change: whether values are divided by the deviation of their one-step changes.
         particles: particles that filter the histories of forecasts.
         test_particles: those that filter whole test windows: what likelihoods are estimated by.
     """
 
     model: dict[str, Any] = field(default_factory=dict)
-    squared_error: Stage | None = None
-    likelihood: Stage = field(default_factory=lambda: Stage(1000))
-    forecast: Stage | None = None
     forecast_paths: int = 8
     widen_to: float | None = None
     widening_blocks: int = 5
@@ -97,50 +84,22 @@ class SMCMethod(Method):
         validation = held_out[evenly_spaced(len(held_out), chosen.validation_windows)]
         shape = {"n_inputs": data.n_inputs, "n_targets": data.n_modelled}
         self.model = SMCTransformer.from_settings({**shape, **chosen.model}, generator=seed)
-        if isinstance(self.model.encoder, ChangesEncoder):
-            self.model.encoder.set_scales_(train)
-        reports = train_in_stages(self.model, self._stages(data), train, validation, seed=seed, progress=progress)
-        facts: dict[str, Any] = {
-            "training_windows": len(train),
-            **{name: [report.validation_loss for report in history] for name, history in reports.items()},
-        }
+        units = tuple(self.units[: data.n_targets].tolist())
+        losses = chosen.train(
+            self.model, train, validation, history=data.history, units=units, seed=seed, progress=progress
+        )
+        facts: dict[str, Any] = {"training_windows": len(train), **losses}
         facts["between_particles"] = _between_particles(self.model, validation, data.n_targets, seed)
         self.one_step_model = copy.deepcopy(self.model)
         if chosen.widen_to is not None:
-            n_scored, n_blocks = data.n_targets, chosen.widening_blocks
             judges = held_out[evenly_spaced(len(held_out), chosen.widening_windows)]
+            widen = partial(chosen.widen, x=judges, level=chosen.widen_to, n_scored=data.n_targets, n_halvings=6)
             facts["widening"] = {
-                "unistep": widen_to_cover(
-                    self.one_step_model,
-                    lambda model: one_step_coverage(model, judges, n_scored, n_blocks=n_blocks),
-                    chosen.widen_to,
-                    6,
-                ),
-                "multistep": widen_to_cover(
-                    self.model,
-                    lambda model: forecast_coverage(model, judges, data.history, n_scored, n_blocks=n_blocks),
-                    chosen.widen_to,
-                    6,
-                ),
+                "unistep": widen(self.one_step_model, histories=(None,)),
+                "multistep": widen(self.model, histories=(data.history,)),
             }
         facts["parameters"] = sum(parameter.numel() for parameter in self.model.parameters())
         return facts
-
-    def _stages(self, data: "Windows") -> dict[str, tuple[Stage, Goal]]:
-        """The stages and their goals; each target is scored in the units of the data."""
-        chosen = self.chosen
-        units = tuple(self.units[: data.n_targets].tolist())
-        stages: dict[str, tuple[Stage | None, Goal]] = {
-            "squared_error": (chosen.squared_error, SquaredError(units)),
-            "likelihood": (chosen.likelihood, Likelihood()),
-            "forecast": (
-                chosen.forecast,
-                ForecastScore(
-                    data.history, units, n_paths=chosen.forecast_paths, validation_paths=chosen.validation_paths
-                ),
-            ),
-        }
-        return {name: (stage, goal) for name, (stage, goal) in stages.items() if stage is not None}
 
     def one_step(
         self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | int | None = None

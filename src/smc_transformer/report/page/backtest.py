@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from smc_transformer.report.page.data import BacktestPage, LevelScores, plain, plain_list
-from smc_transformer.scores import central_coverage, interval_score, pit_histogram
+from smc_transformer.scores import COVERAGE_LEVELS, central_coverage, interval_scores, pit_histogram
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from smc_transformer.forecaster import Backtest
-
-CALIBRATION_LEVELS = [round(0.05 * number, 2) for number in range(1, 20)]
 
 
 def backtest_pages(backtest: "Backtest", targets: Sequence[str], id_column: str) -> list[BacktestPage]:
@@ -40,8 +38,8 @@ def backtest_pages(backtest: "Backtest", targets: Sequence[str], id_column: str)
                 crps=plain(table[f"{target}-crps"].mean()),
                 energy_score=plain(energy.get(target, float("nan"))),
                 levels=[_level_scores(table, target, level, step) for level in _levels(table, target)],
-                calibration_levels=CALIBRATION_LEVELS,
-                calibration_coverage=[plain(share) for share in central_coverage(pit, CALIBRATION_LEVELS)],
+                calibration_levels=COVERAGE_LEVELS,
+                calibration_coverage=[plain(share) for share in central_coverage(pit)],
                 pit=pit_histogram(pit),
             )
         )
@@ -57,16 +55,14 @@ def _levels(table: "pd.DataFrame", target: str) -> list[float]:
 def _level_scores(table: "pd.DataFrame", target: str, level: float, step: "pd.Series") -> LevelScores:
     seen = table[target].notna()
     observed, lower, upper = (
-        table.loc[seen, column] for column in (target, f"{target}-lo-{level:g}", f"{target}-hi-{level:g}")
+        torch.tensor(table.loc[seen, column].to_numpy(float)).view(1, -1, 1)
+        for column in (target, f"{target}-lo-{level:g}", f"{target}-hi-{level:g}")
     )
-    inside = ((lower <= observed) & (observed <= upper)).astype(float)
-    ends = (torch.tensor(end.to_numpy(float)).view(1, -1, 1) for end in (lower, upper, observed))
-    low, high, values = ends
-    by_step = inside.groupby(step[seen]).mean().reindex(range(1, int(step.max()) + 1))
+    found = interval_scores((lower, upper), observed, level / 100)
+    inside = step[seen].to_frame("step").assign(inside=found["picp"].flatten().numpy()).groupby("step")["inside"]
+    by_step = inside.mean().reindex(range(1, int(step.max()) + 1))
     return LevelScores(
         level=level,
-        picp=plain(inside.mean()),
-        mpiw=plain((upper - lower).mean()),
-        winkler=plain(float(interval_score((low, high), values, level / 100).mean())),
+        **{name: plain(float(values.mean())) for name, values in found.items()},
         picp_by_step=plain_list(by_step),
     )

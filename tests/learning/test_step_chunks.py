@@ -4,14 +4,15 @@ import pytest
 import torch
 from helpers.models import make_model, sequences
 
-from smc_transformer.learning import chunks, training_step
-from smc_transformer.learning.chunks import accumulate_gradients, sequences_at_once
+from smc_transformer.learning import step as step_module
+from smc_transformer.learning import training_step
 from smc_transformer.learning.em import merge_statistics
+from smc_transformer.learning.step import accumulate_gradients, sequences_at_once
 from smc_transformer.smc import WeightCollapseError
 
 
 def three_at_once(monkeypatch, model, n_steps):
-    monkeypatch.setattr(chunks, "NUMBERS_AT_ONCE", 3 * model.config.n_particles * n_steps * model.config.d_model)
+    monkeypatch.setattr(step_module, "NUMBERS_AT_ONCE", 3 * model.config.n_particles * n_steps * model.config.d_model)
 
 
 @pytest.mark.parametrize("settings", [{}, {"noise_learning": "em"}, {"observation": "heteroscedastic"}], ids=str)
@@ -49,12 +50,7 @@ def test_merged_statistics_are_those_of_the_whole_batch(distribution):
 
 
 def test_distributions_learned_by_gradient_alone_have_nothing_to_merge():
-    assert (
-        OBSERVATIONS["categorical"](make_model(observation="categorical", n_classes=3).config).merge(
-            [None] * 2, [0.5] * 2
-        )
-        is None
-    )
+    assert make_model(observation="categorical", n_classes=3).observation.merge([None] * 2, [0.5] * 2) is None
 
 
 def test_statistics_of_an_unknown_kind_are_refused_by_name():
