@@ -19,6 +19,7 @@ from helpers.agreement import (
 from helpers.models import sequences
 from helpers.user_modules import (
     BoundedLaw,
+    DampedLaw,
     LaplaceLaw,
     MirroredLaw,
     OwnReadout,
@@ -309,6 +310,20 @@ def test_a_distribution_that_says_how_the_kernel_should_see_it_is_run_by_the_ker
     result = assert_same_filter(own, x, make_noise(own, 3, 7, 12))
     other = assert_same_filter(known, x, make_noise(known, 3, 7, 12))
     assert calls == {"particle_filter": 2}
+    assert (result.log_increments - other.log_increments).abs().max() > 0.01
+
+
+def test_a_shift_of_ones_own_is_not_overlooked_where_the_kernel_knows_the_density(calls):
+    """The kernel of whole sequences adds the last targets itself: it must not where `shift` does something else."""
+
+    class MovedLaw(DampedLaw):
+        def kernel_form(self):
+            return GaussianObservation.kernel_form(self)
+
+    own, known = with_distribution(MovedLaw, predict_change=True)
+    x = sequences(3, 12, 2)
+    result = assert_goes_step_by_step(own, x, calls)
+    other = assert_same_filter(known, x, make_noise(known, 3, 7, 12))
     assert (result.log_increments - other.log_increments).abs().max() > 0.01
 
 

@@ -14,10 +14,9 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.forecaster.distrust import Distrust
+from smc_transformer.inference import engine
 from smc_transformer.inference.filter import filter_population
 from smc_transformer.inference.population import Population
-from smc_transformer.inference.proposals import PROPOSALS
-from smc_transformer.kernels.filter import can_filter
 from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.attention import Noise
 
@@ -209,11 +208,7 @@ def _can_filter_whole(model: SMCTransformer, rows: Float[Tensor, "_ n_inputs"], 
     # Noise of four kinds, keys and values.
     held = 6 * n_particles * len(rows) * model.config.d_model
     return (
-        len(rows) > 1
-        and model.config.window is not None
-        and held <= NUMBERS_AT_ONCE
-        and not PROPOSALS[model.config.proposal].draws_again
-        and can_filter(model, rows)
+        len(rows) > 1 and model.config.window is not None and held <= NUMBERS_AT_ONCE and engine.can_filter(model, rows)
     )
 
 

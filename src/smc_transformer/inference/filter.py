@@ -12,9 +12,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
+from smc_transformer.inference import engine
 from smc_transformer.inference.population import Population
 from smc_transformer.inference.proposals import PROPOSALS
-from smc_transformer.kernels.filter import can_filter, run_filter
+from smc_transformer.kernels.filter import FilterOutputs
 from smc_transformer.nn.attention import Noise
 from smc_transformer.predictive import Mixture
 from smc_transformer.smc.genealogy import trace_trajectories, unique_ancestors
@@ -175,12 +176,16 @@ def _run(
         attention=empty(d_model) if keep_attention else None,
         completed=empty(n_targets) if missing_steps.any() else None,
     )
-    fast = not draws_again and can_filter(model, x)
+    fast = engine.can_filter(model, x)
     population = None
     if keep_population or not fast:
         population = Population(model, x[:, None, 0], n_particles, capacity=n_steps, encoder_state=encoder_state)
     if fast:
-        run_filter(model, x, embedding, noise, trace, population, on_collapse, generator)
+        caches = () if population is None else (population.keys, population.values, population.trajectories)
+        out = FilterOutputs(*trace[:6], trace.attention, *caches)
+        engine.run_filter(model, x, embedding, noise, out, on_collapse, generator)
+        if population is not None:
+            population.stand_at_end(x[:, None, -1], trace.log_weights[:, :, -1])
     elif population is not None:
         _walk(population, x, observed, missing_steps, embedding, noise, trace, on_collapse, generator)
     return trace, population

@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
+from smc_transformer.inference import engine
 from smc_transformer.inference.proposals import PROPOSALS
-from smc_transformer.kernels.step import can_mutate, inherit_trajectories, mutate_particles
+from smc_transformer.kernels.step import PastSlots
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.encoders.base import State
 from smc_transformer.smc.genealogy import gather_trajectories
@@ -22,21 +23,6 @@ from smc_transformer.smc.weights import reweight, uniform_log_weights
 
 if TYPE_CHECKING:
     from smc_transformer.model import SMCTransformer
-
-
-class Past(NamedTuple):
-    """What particles remember, shared by the paths that descend from them."""
-
-    keys: Float[Tensor, "batch particle slot d_model"]
-    values: Float[Tensor, "batch particle slot d_model"]
-    trajectories: Int[Tensor, "batch particle slot"]
-    parents: Int[Tensor, "batch path"]
-    """The particle that each path descends from."""
-
-    def along_paths(self, values: Float[Tensor, "batch particle slot d_model"]) -> Tensor:
-        """Keys or values as each path sees them, copied."""
-        index = self.parents.unsqueeze(-1).expand(-1, -1, self.trajectories.shape[-1])
-        return gather_trajectories(values, self.trajectories.gather(1, index))
 
 
 class Drawn(NamedTuple):
@@ -73,7 +59,7 @@ class Population:
         self.encoder_state = encoder_state
         self.position = 0
         self.n_slots = 0
-        self.past: Past | None = None  # slots before the first one, shared with other particles
+        self.past: PastSlots | None = None  # slots before the first one, shared with other particles
         batch = len(last)
         self.log_weights = uniform_log_weights(last.new_empty(batch, n_particles))
         self.informed = torch.zeros(batch, dtype=torch.bool, device=last.device)
@@ -108,15 +94,13 @@ class Population:
         self.log_weights = selection.log_weights
         self.informed = self.informed & ~selection.resampled
         self.trajectories_are_own = self.trajectories_are_own and not bool(selection.resampled.any())
-        index = selection.ancestors.unsqueeze(-1)
         held = slice(self.model.attention.first_slot(self.n_slots), self.n_slots)
         if self.n_slots > self.capacity:
             held = slice(0, self.capacity)
-        if not inherit_trajectories(self.trajectories, selection.ancestors, held):
-            inherited = self.trajectories[:, :, held]
-            self.trajectories[:, :, held] = inherited.gather(1, index.expand(-1, -1, inherited.shape[-1]))
+        engine.inherit_trajectories(self.trajectories, selection.ancestors, held, self.keys)
         if self.last.shape[1] > 1:
-            self.last = self.last.gather(1, index.expand(-1, -1, self.last.shape[-1]))
+            index = selection.ancestors.unsqueeze(-1).expand(-1, -1, self.last.shape[-1])
+            self.last = self.last.gather(1, index)
             self.encoder_state = inherit_rows(self.encoder_state, selection.ancestors)
         return selection
 
@@ -143,7 +127,8 @@ class Population:
             embedding: e_{t-1}.
             noise: standard noise of this step, (batch, particle, d_model).
         """
-        if self.past is not None and not can_mutate(self.model, self.keys):
+        in_c = engine.can_step(self.model, embedding)
+        if self.past is not None and not in_c:
             self._copy_past(self.past)
         self._make_room()
         slot = self.n_slots % self.capacity
@@ -154,9 +139,11 @@ class Population:
             window, past_first = slice(max(0, first - n_past), slot + 1), min(first, n_past)
         self.n_slots += 1
         self.position += 1
-        caches = (self.keys, self.values, self.trajectories)
-        mutated = mutate_particles(self.model, embedding, noise, *caches, slot, window, self.past, past_first)
-        z, outputs = self._mutate_in_torch(embedding, noise, slot, window) if mutated is None else mutated
+        if in_c:
+            caches = (self.keys, self.values, self.trajectories)
+            z, outputs = engine.run_step(self.model, embedding, noise, *caches, slot, window, self.past, past_first)
+        else:
+            z, outputs = self._mutate_in_torch(embedding, noise, slot, window), None
         self.drawn = Drawn(noise.attention, z, embedding)
         return z, self.model.read_out(z, embedding, self.last[..., : self.model.config.n_targets], outputs)
 
@@ -171,7 +158,7 @@ class Population:
 
     def _mutate_in_torch(
         self, embedding: Float[Tensor, "batch _ d_model"], noise: Noise, slot: int, window: slice
-    ) -> tuple[Float[Tensor, "batch particle d_model"], None]:
+    ) -> Float[Tensor, "batch particle d_model"]:
         """The attention vectors of the next slot, in plain torch: the reference of the kernels."""
         attention = self.model.attention
         latents = attention.latents(embedding, noise)
@@ -182,7 +169,7 @@ class Population:
         if not self.trajectories_are_own:
             trajectories = self.trajectories[:, :, window]
             keys, values = gather_trajectories(keys, trajectories), gather_trajectories(values, trajectories)
-        return attention.attend_one(latents.query, keys, values) + attention.deviation(noise), None
+        return attention.attend_one(latents.query, keys, values) + attention.deviation(noise)
 
     def stand_at_end(
         self, last: Float[Tensor, "batch 1 n_inputs"], log_weights: Float[Tensor, "batch particle"]
@@ -273,14 +260,16 @@ class Population:
         fresh = Population(self.model, last, n_samples, capacity, state)
         fresh.position = self.position
         if len(kept):
-            fresh.past = Past(self.keys[:, :, kept], self.values[:, :, kept], self.trajectories[:, :, kept], ends)
+            fresh.past = PastSlots(self.keys[:, :, kept], self.values[:, :, kept], self.trajectories[:, :, kept], ends)
         return fresh, ends
 
-    def _copy_past(self, past: Past) -> None:
+    def _copy_past(self, past: PastSlots) -> None:
         """Make the shared past slots of one's own: torch is better off with copies."""
+        index = past.parents.unsqueeze(-1).expand(-1, -1, past.trajectories.shape[-1])
+        of_parents = past.trajectories.gather(1, index)
         own = self.themselves.unsqueeze(-1).expand(-1, -1, past.trajectories.shape[-1])
-        self.keys = torch.cat((past.along_paths(past.keys), self.keys), dim=2)
-        self.values = torch.cat((past.along_paths(past.values), self.values), dim=2)
+        self.keys = torch.cat((gather_trajectories(past.keys, of_parents), self.keys), dim=2)
+        self.values = torch.cat((gather_trajectories(past.values, of_parents), self.values), dim=2)
         self.trajectories = torch.cat((own, self.trajectories), dim=2)
         self.n_slots += past.trajectories.shape[-1]
         self.past = None
