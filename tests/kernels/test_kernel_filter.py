@@ -412,6 +412,7 @@ def test_a_population_goes_on_where_the_kernel_left_it(window, calls):
     x, noise = sequences(3, 12), make_noise(model, 3, 9, 13)
     first = Noise(*(eps[:, :, :12] for eps in noise))
 
+    @torch.no_grad()
     def one_more():
         population = filter_population(model, x, 9, seeded(2), noise=first)
         population.select(seeded(3))
