@@ -80,8 +80,8 @@ class MirroredLaw(GaussianObservation):
     def components(self, parameters):
         return GaussianComponents(parameters, 3 * self.covariance.root())
 
-    def elliptical(self):
-        known = super().elliptical()
+    def kernel_form(self):
+        known = super().kernel_form()
         wide = 3 * known.root
         return known._replace(root=wide, constant=known.constant - self.n_targets * math.log(3))
 
@@ -89,8 +89,8 @@ class MirroredLaw(GaussianObservation):
 class BoundedLaw(HeteroscedasticObservation):
     """Overrides a part that the kernel asks for: bounds of the log-scales."""
 
-    def elliptical(self):
-        return super().elliptical()
+    def kernel_form(self):
+        return super().kernel_form()
 
     def bounds(self):
         return self.lowest.new_full((self.n_targets,), -0.1), self.highest.new_full((self.n_targets,), 0.1)

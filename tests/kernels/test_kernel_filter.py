@@ -19,6 +19,7 @@ from helpers.agreement import (
 from helpers.models import sequences
 from helpers.user_modules import (
     BoundedLaw,
+    DampedLaw,
     LaplaceLaw,
     MirroredLaw,
     OwnReadout,
@@ -312,6 +313,20 @@ def test_a_distribution_that_says_how_the_kernel_should_see_it_is_run_by_the_ker
     assert (result.log_increments - other.log_increments).abs().max() > 0.01
 
 
+def test_a_shift_of_ones_own_is_not_overlooked_where_the_kernel_knows_the_density(calls):
+    """The kernel of whole sequences adds the last targets itself: it must not where `shift` does something else."""
+
+    class MovedLaw(DampedLaw):
+        def kernel_form(self):
+            return GaussianObservation.kernel_form(self)
+
+    own, known = with_distribution(MovedLaw, predict_change=True)
+    x = sequences(3, 12, 2)
+    result = assert_goes_step_by_step(own, x, calls)
+    other = assert_same_filter(known, x, make_noise(known, 3, 7, 12))
+    assert (result.log_increments - other.log_increments).abs().max() > 0.01
+
+
 def test_a_distribution_that_does_not_say_how_the_kernel_should_see_it_goes_step_by_step(calls):
     """Even if it changes nothing: what it may have changed cannot be known."""
 
@@ -397,6 +412,7 @@ def test_a_population_goes_on_where_the_kernel_left_it(window, calls):
     x, noise = sequences(3, 12), make_noise(model, 3, 9, 13)
     first = Noise(*(eps[:, :, :12] for eps in noise))
 
+    @torch.no_grad()
     def one_more():
         population = filter_population(model, x, 9, seeded(2), noise=first)
         population.select(seeded(3))

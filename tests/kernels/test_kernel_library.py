@@ -1,5 +1,6 @@
 """Compiling and loading the kernels: once, kept for the next time, and never in the way of the work."""
 
+import ctypes
 import importlib
 import logging
 import os
@@ -15,8 +16,9 @@ import torch
 from helpers.agreement import assert_same, random_model
 from helpers.models import sequences
 
+from smc_transformer.inference import engine
 from smc_transformer.kernels import disabled, library
-from smc_transformer.kernels.trajectories import perturb_trajectories
+from smc_transformer.kernels.structures import STRUCTURES
 
 loader = importlib.import_module("smc_transformer.kernels.library")  # the package has a function of that name
 
@@ -30,7 +32,7 @@ def fresh(monkeypatch, tmp_path, caplog):
     """As in a new process that has its cache in a folder of its own."""
 
     def forget():
-        for remembered in (loader._load, loader._say_once, loader._temporary_folder):
+        for remembered in (loader._load, loader._temporary_folder):
             remembered.cache_clear()
 
     forget()
@@ -72,7 +74,7 @@ def assert_torch_does_the_work():
     with disabled():
         assert torch.equal(result.log_weights, model.filter(x, 5, generator=0).log_weights)
         assert torch.equal(paths, model.forecast(x, 3, 5, generator=0))
-    assert perturb_trajectories(None, x.new_ones(1), x.unsqueeze(1), torch.zeros(2, 1, 6, dtype=torch.long)) is None
+    assert engine.explain_filter(model, x) == [f"step by step: {loader.find(DOUBLE)}"]
 
 
 # --- no kernels ---------------------------------------------------------------------------------------------
@@ -87,17 +89,14 @@ def test_without_a_compiler_torch_does_the_work(missing, fresh, monkeypatch, tmp
         monkeypatch.setenv("CC", str(tmp_path / "nothing here") + " -m64")
     assert library(DOUBLE) is None
     assert_torch_does_the_work()
-    warnings = messages(caplog, logging.WARNING)
-    # The table of trajectories has no type of its own, and asks for the kernels of float32: a warning for each of the
-    # two.
-    assert set(warnings) == {f"no C compiler found (CC, cc, gcc or clang): {IN_TORCH}"}
-    assert len(warnings) <= 2
+    assert loader.find(DOUBLE) == "no C compiler was found"
+    assert messages(caplog, logging.WARNING) == [f"no C compiler found (CC, cc, gcc or clang): {IN_TORCH}"]
 
 
 def test_a_compiler_that_fails_leaves_the_work_to_torch(fresh, compiler, tmp_path, caplog):
     calls = compiler(refuses=" ", instead="echo it is broken >&2; exit 1")
     assert library(DOUBLE) is None
-    assert library(DOUBLE) is None
+    assert loader.find(DOUBLE) == "the kernels could not be compiled"
     assert len(calls()) == len(loader.ATTEMPTS)  # each of them was tried, once
     assert messages(caplog, logging.WARNING) == [
         f"the kernels could not be compiled with {tmp_path / 'compiler'}: {IN_TORCH}"
@@ -121,16 +120,15 @@ def test_what_does_not_load_is_not_kept(fresh, compiler, tmp_path, caplog):
 @pytest.mark.parametrize(
     ("like", "name"),
     [
-        (torch.empty(0, dtype=torch.bfloat16), "torch.bfloat16 on cpu"),
-        (torch.empty(0, dtype=torch.float16), "torch.float16 on cpu"),
-        (torch.empty(0, dtype=torch.long), "torch.int64 on cpu"),
-        (torch.empty(0, device="meta"), "torch.float32 on meta"),
+        (torch.empty(0, dtype=torch.bfloat16), "bfloat16 on cpu"),
+        (torch.empty(0, dtype=torch.float16), "float16 on cpu"),
+        (torch.empty(0, dtype=torch.long), "int64 on cpu"),
+        (torch.empty(0, device="meta"), "float32 on meta"),
     ],
 )
-def test_other_types_and_devices_have_no_kernels_and_one_trajectory_says_so(like, name, fresh, caplog):
-    for _ in range(3):
-        assert library(like) is None
-    assert messages(caplog, logging.INFO) == [f"no kernels for {name}: the filter runs in torch"]
+def test_other_types_and_devices_have_no_kernels(like, name, fresh, caplog):
+    assert library(like) is None
+    assert loader.find(like) == f"numbers are {name}"
     assert messages(caplog, logging.WARNING) == []
 
 
@@ -140,18 +138,18 @@ def test_kernels_can_be_switched_off_from_outside():
         "import importlib, os, torch\n"
         "values = ('off', '0', 'no', 'False', 'OFF', 'on', '1', None)\n"
         "module = importlib.import_module('smc_transformer.kernels.library')\n"
-        "assert module.library(torch.empty(1)) is None\n"
+        "assert module.find(torch.empty(1)) == 'kernels are switched off'\n"
         "for value in values:\n"
         "    os.environ.pop('SMC_TRANSFORMER_KERNELS') if value is None else "
         "os.environ.update(SMC_TRANSFORMER_KERNELS=value)\n"
         "    module = importlib.reload(module)\n"
-        "    module._load = lambda number: 'loaded'\n"
-        "    print(value, module.library(torch.empty(1)))\n"
+        "    print(value, module.find(torch.empty(1)))\n"
     )
-    environment = {**os.environ, "SMC_TRANSFORMER_KERNELS": "off"}
+    environment = {**os.environ, "SMC_TRANSFORMER_KERNELS": "off", "CC": "no such compiler"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    off = [f"{value} None" for value in ("off", "0", "no", "False", "OFF")]
-    assert done.stdout.splitlines() == [*off, "on loaded", "1 loaded", "None loaded"]
+    off = [f"{value} kernels are switched off" for value in ("off", "0", "no", "False", "OFF")]
+    on = [f"{value} no C compiler was found" for value in ("on", "1", None)]
+    assert done.stdout.splitlines() == [*off, *on]
 
 
 @disabled()
@@ -164,6 +162,19 @@ def test_a_disabled_block_ends_also_by_an_error():
     with pytest.raises(ValueError, match="on purpose, with None"):
         fail()
     assert library(SINGLE) is before
+
+
+@pytest.mark.parametrize("mirror", STRUCTURES)
+def test_a_mirror_that_does_not_fit_its_structure_in_c_is_an_error(mirror, fresh, compiler, monkeypatch):
+    class Longer(ctypes.Structure):
+        _fields_ = [*mirror._fields_, ("more", ctypes.c_int64)]
+
+    Longer.__name__ = mirror.__name__
+    compiler()
+    monkeypatch.setattr(loader, "STRUCTURES", (Longer,))
+    size = ctypes.sizeof(mirror)
+    with pytest.raises(RuntimeError, match=f"structure {mirror.__name__} has {size} bytes in C, but {size + 8} in"):
+        library(SINGLE)
 
 
 # --- the cache ----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 from smc_transformer.kernels import disabled, library
-from smc_transformer.kernels.noise import standard_normal
+from smc_transformer.nn.noise import standard_normal
 
 loader = importlib.import_module("smc_transformer.kernels.library")
 

@@ -5,7 +5,7 @@ import torch
 from helpers.agreement import random_model
 from helpers.models import sequences
 
-from smc_transformer.kernels import disabled, replay
+from smc_transformer.kernels import disabled
 from smc_transformer.learning import training_step
 from smc_transformer.smc import RESAMPLERS
 
@@ -21,14 +21,11 @@ CASES = [
 @pytest.mark.parametrize(("smoother", "lag", "settings"), CASES)
 @pytest.mark.parametrize("n_trajectories", [None, 3])
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, 1e-9), (torch.float32, 2e-3)])
-def test_trajectories_of_other_smoothers(smoother, lag, settings, n_trajectories, dtype, rounding, monkeypatch):
+def test_trajectories_of_other_smoothers(smoother, lag, settings, n_trajectories, dtype, rounding, monkeypatch, calls):
     model = random_model(smoother=smoother, smoothing_lag=lag, d_ff=6, **settings).to(dtype)
     x = sequences(3, 11).to(dtype)
     # The same noise for both: float32 noise of the kernel is not that of torch.
-    monkeypatch.setattr("smc_transformer.kernels.noise.library", lambda like: None)
-    ran = []
-    honest = replay._Work
-    monkeypatch.setattr(replay, "_Work", lambda *arguments: ran.append(arguments) or honest(*arguments))
+    monkeypatch.setattr("smc_transformer.nn.noise.library", lambda like: None)
 
     def run():
         model.zero_grad()
@@ -38,10 +35,11 @@ def test_trajectories_of_other_smoothers(smoother, lag, settings, n_trajectories
         return step.objective.detach(), gradients
 
     objective, gradients = run()
-    assert len(ran) == (1 if lag >= 11 else 2)  # backward, and forward unless the filter has been there
+    ran = (calls["replay_forward"], calls["replay_backward"])
+    assert ran == (lag < 11, 1)  # forward only where the filter has not been there
     with disabled():
         expected, expected_gradients = run()
-    assert len(ran) <= 2
+    assert ran == (calls["replay_forward"], calls["replay_backward"])
     torch.testing.assert_close(objective, expected, rtol=rounding, atol=rounding)
     for name, gradient in gradients.items():
         size = float(expected_gradients[name].abs().max()) + 1e-3

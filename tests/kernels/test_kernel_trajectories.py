@@ -128,7 +128,6 @@ def test_means_factors_and_gradients_may_lie_in_memory_as_they_like(calls):
     ],
 )
 def test_noise_and_trajectories_may_lie_in_memory_as_they_like(scatter, calls):
-    """Whether the kernel reads them there or leaves them to torch."""
     covariance = COVARIANCES["diagonal"](5, 0.3, learn_by_gradient=True).double()
     noise, trajectories = scatter(draw(2, 4, 3, 5), make_trajectories(2, 4, 3, 3))
     assert not (noise.is_contiguous() and trajectories.is_contiguous())
@@ -143,14 +142,35 @@ def test_noise_and_trajectories_may_lie_in_memory_as_they_like(scatter, calls):
 
 
 def test_torch_takes_other_types_and_everything_where_kernels_are_disabled(calls):
-    noise, trajectories, factor = draw(2, 4, 3, 5), make_trajectories(2, 4, 3, 3), draw(5)
-    latents = noise.half()
-    assert perturb_trajectories(None, factor.half(), noise.half(), trajectories) is None
-    assert attend_trajectories(latents, latents, latents, 1, None) is None
+    attention = random_model(d_model=5, d_ff=4, n_heads=5).attention
+    noise, trajectories = Noise(*draw(4, 2, 4, 3, 5)), make_trajectories(2, 4, 3, 3)
+
+    def context(dtype):
+        like = Noise(*(eps.to(dtype) for eps in noise))
+        return attention.to(dtype).attend_all(attention.latents(like.query[:, :1], like, trajectories))
+
     with disabled():
-        assert perturb_trajectories(None, factor, noise, trajectories) is None
-        assert attend_trajectories(noise, noise, noise, 1, None) is None
+        expected = context(torch.float64)
+    assert_same(context(torch.bfloat16).double(), expected, 0.05)
     assert calls == {}
+    assert_same(context(torch.float64), expected, 0.05)  # the weights have been through bfloat16
+    assert calls == {"perturb_trajectories": 3, "attend_trajectories": 1}
+
+
+def test_kernels_that_are_not_there_say_why(calls):
+    noise, trajectories, factor = draw(2, 4, 3, 5), make_trajectories(2, 4, 3, 3), draw(5)
+    with pytest.raises(RuntimeError, match="numbers are float16 on cpu"):
+        perturb_trajectories(None, factor.half(), noise.half(), trajectories)
+    with disabled(), pytest.raises(RuntimeError, match="kernels are switched off"):
+        attend_trajectories(noise, noise, noise, 1, None)
+
+
+def test_noise_that_wants_a_gradient_gets_it():
+    covariance = COVARIANCES["diagonal"](5, 0.3).double()
+    noise, trajectories = draw(2, 4, 3, 5).requires_grad_(), make_trajectories(2, 4, 3, 3)
+    (found,) = torch.autograd.grad(_noisy(None, covariance, noise, trajectories).sum(), noise)
+    (expected,) = torch.autograd.grad(by_torch(None, covariance.factor, noise, trajectories).sum(), noise)
+    assert_same(found, expected)
 
 
 @pytest.mark.parametrize("structure", ["isotropic", "diagonal", "full"])

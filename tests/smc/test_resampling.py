@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smc_transformer.smc import RESAMPLERS
+from smc_transformer.smc.resampling.base import invert_masses
 from smc_transformer.support.randomness import as_generator
 
 LIMIT = 3.0
@@ -94,6 +95,15 @@ def test_the_most_extreme_uniforms_draw_no_particle_of_zero_weight(resample, mon
     weights = [0.0, 0.1, 0.2, 0.3, 0.4, 0.0]
     indices = resample(repeated_log_weights(weights, 1), n_samples)
     assert set(indices.unique().tolist()) <= {1, 2, 3, 4}
+
+
+def test_a_uniform_on_a_boundary_belongs_to_the_next_particle_that_has_mass():
+    """Masses of 1/8, 0, 1/4, 0, 5/8, 0: all sums are exact. The last stratum's uniform may round up to one."""
+    masses = torch.tensor([[1.0, 0.0, 2.0, 0.0, 5.0, 0.0]], dtype=torch.float64)
+    almost_one = math.nextafter(1.0, 0.0)
+    uniforms = torch.tensor([[0.0, 0.124, 0.125, 0.374, 0.375, 0.376, almost_one, 1.0]], dtype=torch.float64)
+    assert invert_masses(masses, uniforms).tolist() == [[0, 0, 2, 2, 4, 4, 4, 4]]
+    assert invert_masses(masses / 1e300, uniforms).tolist() == [[0, 0, 2, 2, 4, 4, 4, 4]]
 
 
 def test_many_particles_of_float32_weights_are_all_within_reach(resample):

@@ -12,11 +12,11 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.forecaster.distrust import Distrust
+from smc_transformer.inference import engine
 from smc_transformer.inference.filter import filter_state
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import Prediction, begin, observe_step, predict_step
-from smc_transformer.kernels.filter import can_filter
 from smc_transformer.network import Network
 
 SERIES_AT_ONCE = 128
@@ -167,8 +167,7 @@ class Follower(NamedTuple):
             len(rows) > 1
             and config.window is not None
             and held <= NUMBERS_AT_ONCE
-            and not self.settings.propose.draws_again
-            and can_filter(self.network, self.settings, rows)
+            and engine.can_filter(self.network, self.settings, rows)
         )
 
     def _filter_whole(self, rows: Float[Tensor, "_ n_inputs"], generator: Generator | None) -> ParticleState:

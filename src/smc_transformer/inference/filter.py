@@ -12,10 +12,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
+from smc_transformer.inference import engine
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import begin, observe_step, peek, predict_step
-from smc_transformer.kernels.filter import can_filter, run_filter
+from smc_transformer.kernels.filter import FilterOutputs
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.predictive import Mixture
@@ -176,12 +177,14 @@ def _run(
         attention=empty(d_model) if keep_attention else None,
         completed=empty(n_targets) if missing.any() else None,
     )
-    fast = not draws_again and can_filter(network, settings, x)
+    fast = engine.can_filter(network, settings, x)
     state = None
     if keep_state or not fast:
         state = begin(network, x[:, 0], n_particles, n_steps, encoder_state)
     if fast:
-        run_filter(network, settings, x, embedding, noise, trace, state, on_collapse, generator)
+        caches = () if state is None else (state.keys, state.values, state.trajectories)
+        out = FilterOutputs(*trace[:6], trace.attention, *caches)
+        engine.run_filter(network, settings, x, embedding, noise, out, on_collapse, generator)
         if state is not None:
             state.last, state.log_weights = x[:, None, -1], trace.log_weights[:, :, -1]
             state.position, state.n_slots = state.position + n_steps, state.n_slots + n_steps

@@ -13,23 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from smc_transformer.kernels.step import PastSlots
 from smc_transformer.nn.encoders.base import State
-from smc_transformer.smc.genealogy import gather_trajectories
-
-
-class Past(NamedTuple):
-    """What particles remember, shared by the paths that descend from them."""
-
-    keys: Float[Tensor, "batch particle slot d_model"]
-    values: Float[Tensor, "batch particle slot d_model"]
-    trajectories: Int[Tensor, "batch particle slot"]
-    parents: Int[Tensor, "batch path"]
-    """The particle that each path descends from."""
-
-    def along_paths(self, values: Float[Tensor, "batch particle slot d_model"]) -> Tensor:
-        """Keys or values as each path sees them, copied."""
-        index = self.parents.unsqueeze(-1).expand(-1, -1, self.trajectories.shape[-1])
-        return gather_trajectories(values, self.trajectories.gather(1, index))
 
 
 class Moved(NamedTuple):
@@ -73,7 +58,7 @@ class ParticleState:
     n_slots: Int[Tensor, "batch"]
     encoder_state: State = ()
     trajectories_are_own: bool = True
-    past: Past | None = None
+    past: PastSlots | None = None
 
     def __len__(self) -> int:
         """Sequences."""

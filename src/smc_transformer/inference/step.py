@@ -13,9 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
+from smc_transformer.inference import engine
 from smc_transformer.inference.settings import InferenceSettings
-from smc_transformer.inference.state import Moved, ParticleState, Past
-from smc_transformer.kernels.step import can_mutate, inherit_trajectories, mutate_particles
+from smc_transformer.inference.state import Moved, ParticleState
+from smc_transformer.kernels.step import PastSlots
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.encoders.base import State
@@ -176,12 +177,10 @@ def select_particles(
     held = slice(network.attention.first_slot(n_slots), n_slots)
     if n_slots > state.capacity:
         held = slice(0, state.capacity)
-    index = selection.ancestors.unsqueeze(-1)
-    if not inherit_trajectories(state.trajectories, selection.ancestors, held):
-        inherited = state.trajectories[:, :, held]
-        state.trajectories[:, :, held] = inherited.gather(1, index.expand(-1, -1, inherited.shape[-1]))
+    engine.inherit_trajectories(state.trajectories, selection.ancestors, held, state.keys)
     if state.has_own_inputs:
-        state.last = state.last.gather(1, index.expand(-1, -1, state.last.shape[-1]))
+        index = selection.ancestors.unsqueeze(-1).expand(-1, -1, state.last.shape[-1])
+        state.last = state.last.gather(1, index)
         state.encoder_state = inherit_rows(state.encoder_state, selection.ancestors)
     return selection
 
@@ -216,12 +215,15 @@ def mutate(network: Network, state: ParticleState, embedding: Float[Tensor, "bat
     if torch.is_grad_enabled():
         z, outputs = _mutate_with_gradients(network, state, embedding, noise), None
     else:
-        if state.past is not None and not can_mutate(network, state.keys):
+        in_c = engine.can_step(network, embedding)
+        if state.past is not None and not in_c:
             _copy_past(state, state.past)
         slot, window, past_first = _next_slot(network, state)
-        caches = (state.keys, state.values, state.trajectories)
-        mutated = mutate_particles(network, embedding, noise, *caches, slot, window, state.past, past_first)
-        z, outputs = _mutate_in_torch(network, state, embedding, noise, slot, window) if mutated is None else mutated
+        if in_c:
+            caches = (state.keys, state.values, state.trajectories)
+            z, outputs = engine.run_step(network, embedding, noise, *caches, slot, window, state.past, past_first)
+        else:
+            z, outputs = _mutate_in_torch(network, state, embedding, noise, slot, window), None
     state.n_slots, state.position = state.n_slots + 1, state.position + 1
     parameters = network.read_out(z, embedding, state.last[..., : network.config.n_targets], outputs)
     return Moved(noise.attention, z, embedding, parameters)
@@ -285,7 +287,7 @@ def spread(
     fresh = begin(network, last[:, 0], n_samples, capacity, encoder_state)
     fresh.last, fresh.position = last, state.position
     if len(kept):
-        fresh.past = Past(state.keys[:, :, kept], state.values[:, :, kept], state.trajectories[:, :, kept], ends)
+        fresh.past = PastSlots(state.keys[:, :, kept], state.values[:, :, kept], state.trajectories[:, :, kept], ends)
     return fresh, ends
 
 
@@ -330,7 +332,7 @@ def _mutate_in_torch(
     noise: Noise,
     slot: int,
     window: slice,
-) -> tuple[Float[Tensor, "batch particle d_model"], None]:
+) -> Float[Tensor, "batch particle d_model"]:
     """The attention vectors of the next slot, in plain torch: the reference of the kernels."""
     attention = network.attention
     latents = attention.latents(embedding, noise)
@@ -341,7 +343,7 @@ def _mutate_in_torch(
     if not state.trajectories_are_own:
         trajectories = state.trajectories[:, :, window]
         keys, values = gather_trajectories(keys, trajectories), gather_trajectories(values, trajectories)
-    return attention.attend_one(latents.query, keys, values) + attention.deviation(noise), None
+    return attention.attend_one(latents.query, keys, values) + attention.deviation(noise)
 
 
 def _mutate_with_gradients(
@@ -357,11 +359,13 @@ def _mutate_with_gradients(
     return attention.attend_one(latents.query, state.keys, state.values) + attention.deviation(noise)
 
 
-def _copy_past(state: ParticleState, past: Past) -> None:
+def _copy_past(state: ParticleState, past: PastSlots) -> None:
     """Make the shared past slots of one's own: torch is better off with copies."""
-    own = state.themselves.unsqueeze(-1).expand(-1, -1, past.trajectories.shape[-1])
-    state.keys = torch.cat((past.along_paths(past.keys), state.keys), dim=2)
-    state.values = torch.cat((past.along_paths(past.values), state.values), dim=2)
+    index = past.parents.unsqueeze(-1).expand(-1, -1, past.trajectories.shape[-1])
+    of_parents = past.trajectories.gather(1, index)
+    own = state.themselves.unsqueeze(-1).expand_as(of_parents)
+    state.keys = torch.cat((gather_trajectories(past.keys, of_parents), state.keys), dim=2)
+    state.values = torch.cat((gather_trajectories(past.values, of_parents), state.values), dim=2)
     state.trajectories = torch.cat((own, state.trajectories), dim=2)
     state.n_slots = state.n_slots + past.trajectories.shape[-1]
     state.past = None

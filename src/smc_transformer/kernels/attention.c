@@ -14,6 +14,8 @@ typedef struct {
     real *query_gradient, *key_gradient, *value_gradient;
 } Attention;
 
+SIZE_OF(Attention, attention)
+
 /* Returns 0, or 1 when there was not enough memory. */
 int attend_trajectories(const Attention *a, int n_threads)
 {

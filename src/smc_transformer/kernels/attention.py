@@ -4,35 +4,26 @@ import ctypes
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from smc_transformer.kernels.layer import point
-from smc_transformer.kernels.library import COUNT, POINTER, check, library, threads
+from smc_transformer.kernels.library import check, loaded, threads
+from smc_transformer.kernels.structures import Attention, point
+
+Latents = Float[Tensor, "batch trajectory time d"]
 
 
-class Attention(ctypes.Structure):
-    """Mirror of the C structure in attention.c."""
-
-    _fields_ = [
-        *((name, COUNT) for name in ("rows", "steps", "d", "heads", "window")),
-        *((name, POINTER) for name in ("query", "key", "value", "context", "log_total", "context_gradient")),
-        *((name, POINTER) for name in ("query_gradient", "key_gradient", "value_gradient")),
-    ]
-
-
-def attend_trajectories(query: Tensor, key: Tensor, value: Tensor, n_heads: int, window: int | None) -> Tensor | None:
-    """The contexts (batch, trajectory, time, d) of queries, keys and values; None where torch must do it."""
-    if library(query) is None:
-        return None
-    return _AttendTrajectories.apply(query, key, value, n_heads, window)
+def attend_trajectories(query: Latents, key: Latents, value: Latents, n_heads: int, window: int | None) -> Latents:
+    """The contexts of queries, keys and values."""
+    context: Tensor = _AttendTrajectories.apply(query, key, value, n_heads, window)
+    return context
 
 
 class _AttendTrajectories(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, n_heads: int, window: int | None) -> Tensor:
-        kernels = library(query)
-        assert kernels is not None
+        kernels = loaded(query)
         query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
         context = torch.empty_like(query)
         log_total = query.new_empty(*query.shape[:-2], n_heads, query.shape[-2])

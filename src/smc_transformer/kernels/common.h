@@ -24,6 +24,9 @@ typedef real vector __attribute__((vector_size(64), aligned(sizeof(real)), may_a
 static inline vector load(const real *x) { return *(const vector *)x; }
 static inline void store(real *x, vector v) { *(vector *)x = v; }
 
+/* The size of a structure, which is compared with its mirror in structures.py when the kernels are loaded. */
+#define SIZE_OF(type, name) int size_of_##name(void) { return (int)sizeof(type); }
+
 /* Where the noise of a particle at a step is: tensors (batch, particles, steps, d) may lie in memory in any order. */
 typedef struct {
     count sequence, particle, step;

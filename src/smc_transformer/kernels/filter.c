@@ -33,6 +33,10 @@ typedef struct {
     count *collapsed;      /* (batch): step at which a sequence lost all its weight, or -1 */
 } Filter;
 
+SIZE_OF(Strides, strides)
+SIZE_OF(Layer, layer)
+SIZE_OF(Filter, filter)
+
 /* The first particle whose cumulative mass exceeds the level. */
 static count invert(const double *cumulative, count n, double level)
 {
@@ -45,7 +49,7 @@ static count invert(const double *cumulative, count n, double level)
     return low < n ? low : n - 1;
 }
 
-/* Draw M parents in proportion to normalised log-weights (smc/resampling.py has the schemes in words). */
+/* Draw M parents in proportion to normalised log-weights (smc/resampling/base.py has the schemes in words). */
 static void resample(const real *log_weights, count n, const double *uniforms, count scheme, double *mass,
                      double *cumulative, count *parents)
 {

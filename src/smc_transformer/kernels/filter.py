@@ -1,144 +1,109 @@
 """The particle filter over whole sequences in one call."""
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
-from torch import Generator, Tensor
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
-from smc_transformer.kernels.layer import (
-    NOISES,
-    Strides,
-    has_layer,
-    make_layer,
-    point,
-    prescaled,
-    strides_of,
-)
-from smc_transformer.kernels.library import COUNT, NUMBER, POINTER, check, library, threads
-from smc_transformer.nn.attention import Noise
-from smc_transformer.nn.observation.elliptical import elliptical
-from smc_transformer.smc.resampling import multinomial, residual, stratified, systematic
-from smc_transformer.smc.weights import WeightCollapseError
+from smc_transformer.kernels.elliptical import Elliptical
+from smc_transformer.kernels.layer import LayerTensors
+from smc_transformer.kernels.library import check, loaded, threads
+from smc_transformer.kernels.structures import MEANS, NOISES, Filter, point, strides_of
 
-if TYPE_CHECKING:
-    from smc_transformer.inference.filter import Trace
-    from smc_transformer.model import SMCTransformer
-
-SCHEMES = {multinomial: 0, residual: 1, stratified: 2, systematic: 3}
-"""The resampling schemes that C knows, and their numbers there."""
+SCHEMES = ("multinomial", "residual", "stratified", "systematic")
+"""The resampling schemes that C knows, in the order of their numbers there."""
 
 
-class Filter(ctypes.Structure):
-    """Mirror of the C structure in filter.c."""
+class FilterOutputs(NamedTuple):
+    """Where the filter writes; None: not wanted."""
 
-    _fields_ = [
-        *((name, COUNT) for name in ("batch", "particles", "steps", "window", "n_targets")),
-        *((name, POINTER) for name in ("query_mean", "key_mean", "value_mean", "embedding")),
-        *((name, POINTER) for name in NOISES),
-        ("noise_strides", Strides),
-        *((name, POINTER) for name in ("targets", "last_targets")),
-        ("n_parameters", COUNT),
-        *((name, POINTER) for name in ("root", "lowest", "highest")),
-        *((name, NUMBER) for name in ("constant", "degrees")),
-        ("uniforms", POINTER),
-        *((name, COUNT) for name in ("n_uniforms", "scheme", "stop_at_collapse")),
-        ("ess_threshold", NUMBER),
-        *((name, POINTER) for name in ("keys", "values", "trajectories")),
-        *((name, POINTER) for name in ("ancestors", "resampled", "increments", "prior", "posterior")),
-        *((name, POINTER) for name in ("parameters", "attention", "collapsed")),
-    ]
+    ancestors: Int[Tensor, "batch particle time"]
+    resampled: Bool[Tensor, "batch time"]
+    increments: Float[Tensor, "batch time"]
+    prior: Float[Tensor, "batch particle time"]
+    """Log-weights before each observation."""
+    posterior: Float[Tensor, "batch particle time"]
+    parameters: Float[Tensor, "batch particle time n_parameters"]
+    attention: Float[Tensor, "batch particle time d"] | None = None
+    keys: Float[Tensor, "batch particle time d"] | None = None
+    values: Float[Tensor, "batch particle time d"] | None = None
+    trajectories: Int[Tensor, "batch particle time"] | None = None
 
 
-def can_filter(model: "SMCTransformer", settings: Any, x: Tensor) -> bool:
-    """Whether the kernel can filter these sequences."""
-    return (
-        has_layer(model)
-        and elliptical(model.observation) is not None
-        and settings.resample in SCHEMES
-        and not bool(x.isnan().any())
-        and library(x) is not None
-    )
+def filter_sequences(
+    layer: LayerTensors,
+    density: Elliptical,
+    means: Sequence[Float[Tensor, "batch time d"]],
+    embedding: Float[Tensor, "batch time d"],
+    noise: Sequence[Float[Tensor, "batch particle time d"]],
+    targets: Float[Tensor, "batch time n_targets"],
+    last_targets: Float[Tensor, "batch time n_targets"] | None,
+    uniforms: Float[Tensor, "time batch _"],
+    *,
+    scheme: str,
+    ess_threshold: float,
+    window: int | None,
+    stop_at_collapse: bool,
+    out: FilterOutputs,
+) -> Int[Tensor, "batch"]:
+    """Filter whole sequences.
 
+    Args:
+        layer: the parameters; with a read-out.
+        density: the form of the density of X_t.
+        means: the means of queries, keys and values.
+        embedding: e_{t-1}.
+        noise: of queries, keys, values and attention vectors.
+        targets: X_t.
+        last_targets: what is added to the locations; None: nothing.
+        uniforms: for the resampling at each step but the first, float64; as many as the scheme needs.
+        scheme: name of the resampling scheme.
+        ess_threshold: share of the particles below which a sequence is resampled.
+        window: slots attended to; None: all.
+        stop_at_collapse: whether a sequence that has lost all its weight ends there, or goes on with equal weights.
+        out: where to write.
 
-def run_filter(
-    model: "SMCTransformer",
-    settings: Any,
-    x: Tensor,
-    embedding: Tensor,
-    noise: Noise,
-    trace: "Trace",
-    population: Any,
-    on_collapse: str,
-    generator: Generator | None,
-) -> None:
-    """Fill the trace, and the population if there is one, with the steps of the filter."""
-    kernels, distribution = library(x), elliptical(model.observation)
-    assert kernels is not None
-    assert distribution is not None
-    config, attention = model.config, model.attention
-    batch, n_particles, n_steps = trace.ancestors.shape
-    resample = settings.resample
-    n_uniforms = 1 if resample is systematic else n_particles
-    # Drawn as `select` would draw them, step by step from the second on.
-    uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
-    if settings.ess_threshold > 0:
-        for step in range(1, n_steps):
-            torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[step])
-    means = attention.means(embedding)
-    eps, strides = strides_of(
-        [prescaled(covariance, part) for covariance, part in zip(attention.covariances, noise, strict=True)], x
-    )
+    Returns:
+        The step, counted from 0, at which each sequence lost all its weight; -1: it did not.
+    """
+    batch, n_particles, n_steps, n_parameters = out.parameters.shape
+    kernels = loaded(targets)
+    eps, strides = strides_of(noise, targets)
     collapsed = torch.empty(batch, dtype=torch.long)
     task = Filter(
         batch=batch,
         particles=n_particles,
         steps=n_steps,
-        window=config.window or 0,
-        n_targets=config.n_targets,
+        window=window or 0,
+        n_targets=targets.shape[-1],
         noise_strides=strides,
-        n_parameters=model.observation.n_parameters,
-        constant=distribution.constant,
-        degrees=distribution.degrees or 0.0,
-        n_uniforms=n_uniforms,
-        scheme=SCHEMES[resample],
-        stop_at_collapse=on_collapse == "error",
-        ess_threshold=settings.ess_threshold,
+        n_parameters=n_parameters,
+        constant=density.constant,
+        degrees=density.degrees or 0.0,
+        n_uniforms=uniforms.shape[-1],
+        scheme=SCHEMES.index(scheme),
+        stop_at_collapse=stop_at_collapse,
+        ess_threshold=ess_threshold,
     )
-    targets = x[:, :, : config.n_targets]
+    lowest, highest = density.log_scales or (None, None)
     point(
         task,
         {
-            "query_mean": means.query,
-            "key_mean": means.key,
-            "value_mean": means.value,
-            "embedding": embedding.contiguous(),
+            **dict(zip(MEANS, (part.contiguous() for part in (*means, embedding)), strict=True)),
             **dict(zip(NOISES, eps, strict=True)),
-            "targets": targets[:, 1:].contiguous(),
-            "last_targets": targets[:, :-1].contiguous() if config.predict_change else None,
-            "root": distribution.root.contiguous(),
-            "lowest": None if distribution.log_scales is None else distribution.log_scales[0].contiguous(),
-            "highest": None if distribution.log_scales is None else distribution.log_scales[1].contiguous(),
+            "targets": targets.contiguous(),
+            "last_targets": None if last_targets is None else last_targets.contiguous(),
+            "root": density.root.contiguous(),
+            "lowest": None if lowest is None else lowest.contiguous(),
+            "highest": None if highest is None else highest.contiguous(),
             "uniforms": uniforms,
-            "keys": None if population is None else population.keys,
-            "values": None if population is None else population.values,
-            "trajectories": None if population is None else population.trajectories,
-            "ancestors": trace.ancestors,
-            "resampled": trace.resampled,
-            "increments": trace.log_increments,
-            "prior": trace.prior_log_weights,
-            "posterior": trace.log_weights,
-            "parameters": trace.parameters,
-            "attention": trace.attention,
             "collapsed": collapsed,
+            **out._asdict(),
         },
     )
-    layer = make_layer(model)
-    check(
-        kernels.particle_filter(
-            ctypes.byref(task), ctypes.byref(layer), threads(noise.query.numel() * (4 * config.d_model + n_steps))
-        )
-    )
-    if on_collapse == "error" and bool((collapsed >= 0).any()):
-        step = int(collapsed[collapsed >= 0].min())
-        raise WeightCollapseError(sequence=int((collapsed == step).nonzero()[0, 0]), step=step + 1)
+    work = eps[0].numel() * (4 * embedding.shape[-1] + n_steps)
+    check(kernels.particle_filter(ctypes.byref(task), ctypes.byref(layer.structure()), threads(work)))
+    return collapsed

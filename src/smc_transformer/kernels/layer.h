@@ -5,7 +5,7 @@
 
 #include "common.h"
 
-/* A model's parameters, laid out as torch has them: weights are (n_out, n_in). Mirrored by `Layer` in layer.py. */
+/* A model's parameters, laid out as torch has them: weights are (n_out, n_in). Mirrored by `Layer` in structures.py. */
 typedef struct {
     count d, heads, d_ff, n_out;
     const real *query_factor, *key_factor, *value_factor, *attention_factor; /* (d): scales of the noises */

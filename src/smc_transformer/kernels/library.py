@@ -18,13 +18,11 @@ from pathlib import Path
 import torch
 
 from smc_transformer.kernels.cache import cache_folder
-
-POINTER, COUNT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-"""How C sees a tensor, a size and a number."""
+from smc_transformer.kernels.structures import STRUCTURES
 
 logger = logging.getLogger(__name__)
 
-SOURCES = ("filter.c", "step.c", "trajectories.c", "attention.c", "replay.c", "noise.c", "draws.c")
+SOURCES = ("filter.c", "step.c", "trajectories.c", "attention.c", "replay.c", "noise.c")
 HEADERS = ("common.h", "band.h", "layer.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
@@ -55,14 +53,27 @@ WORK_OF_A_THREAD = 500_000
 _enabled = os.environ.get("SMC_TRANSFORMER_KERNELS", "on").lower() not in ("off", "0", "no", "false")
 
 
+def find(like: torch.Tensor) -> ctypes.CDLL | str:
+    """The kernels for numbers like these, or the reason why there are none and torch has to do the work."""
+    if not _enabled:
+        return "kernels are switched off"
+    if like.device.type != "cpu" or like.dtype not in NUMBERS:
+        return f"numbers are {str(like.dtype).removeprefix('torch.')} on {like.device.type}"
+    return _load(NUMBERS[like.dtype])
+
+
 def library(like: torch.Tensor) -> ctypes.CDLL | None:
     """The kernels for numbers like these, or None where torch has to do the work."""
-    if not _enabled:
-        return None
-    if like.device.type != "cpu" or like.dtype not in NUMBERS:
-        _say_once(f"no kernels for {like.dtype} on {like.device.type}: the filter runs in torch")
-        return None
-    return _load(NUMBERS[like.dtype])
+    found = find(like)
+    return None if isinstance(found, str) else found
+
+
+def loaded(like: torch.Tensor) -> ctypes.CDLL:
+    """The kernels for numbers like these, for those who have asked before whether there are any."""
+    found = find(like)
+    if isinstance(found, str):
+        raise RuntimeError(f"there are no kernels: {found}")
+    return found
 
 
 @contextlib.contextmanager
@@ -88,31 +99,37 @@ def check(failed: int) -> None:
 
 
 @functools.cache
-def _say_once(message: str) -> None:
-    logger.info(message)
-
-
-@functools.cache
-def _load(number: str) -> ctypes.CDLL | None:
+def _load(number: str) -> ctypes.CDLL | str:
     compiler = _compiler()
     if compiler is None:
         logger.warning(
             "no C compiler found (CC, cc, gcc or clang): the particle filter runs in torch, several times slower"
         )
-        return None
+        return "no C compiler was found"
     complaints = []
     for compile_flags, link_flags in ATTEMPTS:
         try:
-            return ctypes.CDLL(str(_compiled(compiler, number, compile_flags, link_flags)))
+            kernels = ctypes.CDLL(str(_compiled(compiler, number, compile_flags, link_flags)))
         except (subprocess.SubprocessError, OSError) as error:
             output = getattr(error, "stderr", None) or str(error)
             complaints.append(f"{shlex.join(compile_flags)}: {output.strip()[-500:]}")
+        else:
+            _check_sizes(kernels)
+            return kernels
     logger.warning(
         "the kernels could not be compiled with %s: the particle filter runs in torch, several times slower",
         shlex.join(compiler),
     )
     logger.info("what the compiler said:\n%s", "\n".join(complaints))
-    return None
+    return "the kernels could not be compiled"
+
+
+def _check_sizes(kernels: ctypes.CDLL) -> None:
+    """Raise where a mirror has another size than its structure in C: pointers would end up in the wrong places."""
+    for mirror in STRUCTURES:
+        in_c, here = int(getattr(kernels, f"size_of_{mirror.__name__.lower()}")()), ctypes.sizeof(mirror)
+        if in_c != here:
+            raise RuntimeError(f"the structure {mirror.__name__} has {in_c} bytes in C, but {here} in structures.py")
 
 
 def _compiler() -> list[str] | None:

@@ -19,6 +19,8 @@ typedef struct {
     count n_sums;
 } Replay;
 
+SIZE_OF(Replay, replay)
+
 /* Gradients of a layer's parameters, one after the other in memory, weights with padded rows. */
 typedef struct {
     real *query_factor, *key_factor, *value_factor, *attention_factor;       /* padded(d) each */

@@ -1,89 +1,58 @@
 """The gradient of the read-outs along trajectories; the filter has done the forward pass already."""
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from smc_transformer.kernels.layer import (
-    FACTORS,
-    NET,
-    NOISES,
-    Strides,
-    has_layer,
-    layer_of,
-    layer_parameters,
-    point,
-    strides_of,
-)
-from smc_transformer.kernels.library import COUNT, POINTER, check, library, threads
-from smc_transformer.nn.covariance import FullCovariance
-from smc_transformer.nn.observation.base import ObservationModel
+from smc_transformer.kernels.layer import LayerTensors
+from smc_transformer.kernels.library import check, loaded, threads
+from smc_transformer.kernels.structures import FACTORS, MEANS, NET, NOISES, POINTER, Replay, point, strides_of
 
-if TYPE_CHECKING:
-    from smc_transformer.inference.replay import TrajectoryInputs
-    from smc_transformer.model import SMCTransformer
-    from smc_transformer.nn.attention import Noise
-
-MEANS = ("query_mean", "key_mean", "value_mean", "embedding")
 GROUPS = 64
 """Sequences are summed over in at most so many groups: the order of sums must not depend on the threads."""
 
 
-class Replay(ctypes.Structure):
-    """Mirror of the C structure in replay.c."""
-
-    _fields_ = [
-        *((name, COUNT) for name in ("batch", "n_trajectories", "particles", "steps", "window", "owners", "groups")),
-        *((name, POINTER) for name in (*MEANS, *NOISES)),
-        ("noise_strides", Strides),
-        *((name, POINTER) for name in ("trajectories", "gradient")),
-        *((f"{name}_gradient", POINTER) for name in MEANS),
-        ("sums", POINTER),
-        ("n_sums", COUNT),
-    ]
-
-
-def replay_read_outs(
-    model: "SMCTransformer", inputs: "TrajectoryInputs", noise: "Noise", trajectories: Tensor, read_outs: Tensor | None
-) -> Tensor | None:
-    """The parameters of p(X_t | z) along trajectories, as functions of the model's; None where torch must replay.
+def replay_outputs(
+    layer: LayerTensors,
+    means: Sequence[Float[Tensor, "batch _ time d"]],
+    embedding: Float[Tensor, "batch _ time d"],
+    noise: Sequence[Float[Tensor, "batch particle time d"]],
+    trajectories: Int[Tensor, "batch trajectory time"],
+    window: int | None,
+    outputs: Float[Tensor, "batch trajectory time n_out"] | None = None,
+) -> Float[Tensor, "batch trajectory time n_out"]:
+    """The read-outs along trajectories, as functions of the layer's parameters, the means and the embedding.
 
     Args:
-        model: the model.
-        inputs: what the trajectories see.
-        noise: of all particles, (batch, particle, time, d_model).
-        trajectories: (batch, trajectory, time).
-        read_outs: what the filter found along the trajectories, (batch, trajectory, time, n); None if it has not been
-            through them.
+        layer: the parameters; with a read-out.
+        means: of queries, keys and values; one for all trajectories, or one for each.
+        embedding: likewise.
+        noise: of all particles.
+        trajectories: the particle that each trajectory passes through at each step.
+        window: slots attended to; None: all.
+        outputs: the read-outs, where they are known already; constants may have been added to them.
     """
-    embedding = inputs.embedding
-    attention = model.attention
-    full = any(isinstance(covariance, FullCovariance) for covariance in attention.covariances)
-    shifts = model.config.predict_change and type(model.observation).shift is not ObservationModel.shift
-    kernels = library(embedding)
-    if full or shifts or kernels is None or not has_layer(model):
-        return None
-    means = attention.means(embedding)
-    parameters = layer_parameters(model)
-    settings = (kernels, attention.n_heads, attention.window, tuple(parameters), model.readout)
-    trajectories = trajectories.contiguous()
-    found = _ReplayReadOuts.apply(settings, read_outs, trajectories, *noise, *means, embedding, *parameters.values())
-    if read_outs is None and model.config.predict_change:
-        return model.observation.shift(found, inputs.last_targets)
+    tensors = layer.tensors()
+    absent: dict[str, Any] = dict.fromkeys(tensors)  # autograd takes the tensors one by one
+    settings = (loaded(embedding), layer._replace(**absent), window, tuple(tensors))
+    parts = (*noise, *means, embedding, *tensors.values())
+    found: Tensor = _ReplayOutputs.apply(settings, outputs, trajectories.contiguous(), *parts)
     return found
 
 
-class _ReplayReadOuts(torch.autograd.Function):
+class _ReplayOutputs(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, settings: Any, read_outs: Tensor | None, trajectories: Tensor, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, settings: Any, outputs: Tensor | None, trajectories: Tensor, *tensors: Tensor) -> Tensor:
         noise, others = tensors[:4], [tensor.contiguous() for tensor in tensors[4:]]
         ctx.settings = settings
         ctx.save_for_backward(trajectories, *noise, *others)
-        if read_outs is not None:
-            return read_outs.clone()
+        if outputs is not None:
+            return outputs.clone()
         work = _Work(settings, trajectories, [*noise, *others])
         out = others[0].new_empty(*trajectories.shape, len(work.parameters["projection"]))
         check(
@@ -110,11 +79,10 @@ class _Work:
     """The task of a replay as C sees it, without its results."""
 
     def __init__(self, settings: Any, trajectories: Tensor, tensors: list[Tensor]):
-        self.kernels, n_heads, window, names, readout = settings
+        self.kernels, layer, window, names = settings
         self.means, self.parameters = tensors[4:8], dict(zip(names, tensors[8:], strict=True))
         noise, strides = strides_of(tensors[:4], self.means[0])
-        n_outputs = len(self.parameters["projection"])
-        self.layer = layer_of(self.parameters, n_heads, n_outputs, readout)
+        self.layer = layer._replace(**self.parameters).structure()
         batch, n_particles, n_steps, d_model = noise[0].shape
         self.task = Replay(
             batch=batch,

@@ -19,6 +19,8 @@ typedef struct {
     real *parameters;                  /* (batch, particles, n_out), or NULL: no read-out here */
 } Step;
 
+SIZE_OF(Step, step)
+
 /* Returns 0, or 1 when there was not enough memory. */
 int mutate_particles(const Step *s, const Layer *layer, int n_threads)
 {

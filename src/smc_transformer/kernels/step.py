@@ -1,77 +1,49 @@
 """One step of all particles: streams, gaps, forecasts, and what the whole-sequence filter does not know."""
 
 import ctypes
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from smc_transformer.kernels.layer import (
-    NOISES,
-    Strides,
-    has_attention,
-    has_layer,
-    make_layer,
-    point,
-    prescaled,
-    strides_of,
-)
-from smc_transformer.kernels.library import COUNT, POINTER, check, library, threads
-from smc_transformer.nn.attention import Noise
-
-if TYPE_CHECKING:
-    from smc_transformer.inference.state import Past
-    from smc_transformer.model import SMCTransformer
+from smc_transformer.kernels.layer import LayerTensors
+from smc_transformer.kernels.library import check, loaded, threads
+from smc_transformer.kernels.structures import COUNT, MEANS, NOISES, POINTER, Step, point, strides_of
 
 
-class Step(ctypes.Structure):
-    """Mirror of the C structure in step.c."""
+class PastSlots(NamedTuple):
+    """Slots that were filled before, and that the particles share with others."""
 
-    _fields_ = [
-        *((name, COUNT) for name in ("batch", "particles", "owners")),
-        *((name, POINTER) for name in ("query_mean", "key_mean", "value_mean", "embedding")),
-        *((name, POINTER) for name in NOISES),
-        ("noise_strides", Strides),
-        *((name, POINTER) for name in ("keys", "values", "trajectories")),
-        *((name, COUNT) for name in ("capacity", "slot", "first", "last")),
-        *((name, POINTER) for name in ("past_keys", "past_values", "past_trajectories", "parents")),
-        *((name, COUNT) for name in ("past_particles", "past_slots", "past_first")),
-        *((name, POINTER) for name in ("z", "parameters")),
-    ]
-
-
-def can_mutate(model: "SMCTransformer", like: Tensor) -> bool:
-    """Whether the kernel can take a step of this model, with numbers like these."""
-    return library(like) is not None and has_attention(model)
+    keys: Float[Tensor, "batch particle slot d"]
+    values: Float[Tensor, "batch particle slot d"]
+    trajectories: Int[Tensor, "batch particle slot"]
+    parents: Int[Tensor, "batch path"]
+    """The particle that each of the present ones descends from."""
 
 
 def mutate_particles(
-    model: "SMCTransformer",
-    embedding: Tensor,
-    noise: Noise,
-    keys: Tensor,
-    values: Tensor,
-    trajectories: Tensor,
+    layer: LayerTensors,
+    means: Sequence[Float[Tensor, "batch _ d"]],
+    embedding: Float[Tensor, "batch _ d"],
+    noise: Sequence[Float[Tensor, "batch particle d"]],
+    keys: Float[Tensor, "batch particle slot d"],
+    values: Float[Tensor, "batch particle slot d"],
+    trajectories: Int[Tensor, "batch particle slot"],
     slot: int,
     window: slice,
-    past: "Past | None" = None,
+    past: PastSlots | None = None,
     past_first: int = 0,
-) -> tuple[Tensor, Tensor | None] | None:
+) -> tuple[Float[Tensor, "batch particle d"], Float[Tensor, "batch particle n_out"] | None]:
     """Write the latents of a slot and attend over the window, and over a past from `past_first` on.
 
     Returns:
-        z and the read-out (None where C does not know it); or None where torch has to do all of it.
+        z, and the read-out if the layer has one.
     """
-    kernels = library(keys)
-    if kernels is None or not can_mutate(model, keys):
-        return None
     batch, n_particles, capacity, d_model = keys.shape
-    embedding = embedding.contiguous()
-    means = model.attention.means(embedding)
     z = keys.new_empty(batch, n_particles, d_model)
-    parameters = keys.new_empty(batch, n_particles, model.observation.n_parameters) if has_layer(model) else None
-    pairs = zip(model.attention.covariances, noise, strict=True)
-    eps, strides = strides_of([prescaled(covariance, part).unsqueeze(2) for covariance, part in pairs], keys)
+    outputs = None if layer.projection is None else keys.new_empty(batch, n_particles, len(layer.projection))
+    eps, strides = strides_of([part.unsqueeze(2) for part in noise], keys)
     task = Step(
         batch=batch,
         particles=n_particles,
@@ -83,38 +55,31 @@ def mutate_particles(
         last=window.stop,
     )
     tensors: dict[str, Tensor | None] = {
-        "query_mean": means.query,
-        "key_mean": means.key,
-        "value_mean": means.value,
-        "embedding": embedding,
+        **dict(zip(MEANS, (part.contiguous() for part in (*means, embedding)), strict=True)),
         **dict(zip(NOISES, eps, strict=True)),
         "keys": keys,
         "values": values,
         "trajectories": trajectories,
         "z": z,
-        "parameters": parameters,
+        "parameters": outputs,
     }
     if past is not None:
-        names = ("past_keys", "past_values", "past_trajectories", "parents")
-        tensors |= dict(zip(names, past, strict=True))
+        tensors |= dict(zip(("past_keys", "past_values", "past_trajectories", "parents"), past, strict=True))
         task.past_particles, task.past_slots, task.past_first = *past.trajectories.shape[1:], past_first
-    layer = make_layer(model)
     point(task, tensors)
-    check(
-        kernels.mutate_particles(
-            ctypes.byref(task), ctypes.byref(layer), threads(z.numel() * (4 * d_model + window.stop))
-        )
-    )
-    return z, parameters
+    work = z.numel() * (4 * d_model + window.stop)
+    check(loaded(keys).mutate_particles(ctypes.byref(task), ctypes.byref(layer.structure()), threads(work)))
+    return z, outputs
 
 
-def inherit_trajectories(trajectories: Tensor, ancestors: Tensor, held: slice) -> bool:
-    """Let children take over the held slots of their parents, in place; False where torch has to do it."""
-    kernels = library(trajectories.new_empty(0, dtype=torch.float32))
-    if kernels is None:
-        return False
+def inherit_trajectories(
+    trajectories: Int[Tensor, "batch particle slot"],
+    ancestors: Int[Tensor, "batch particle"],
+    held: slice,
+    like: Tensor,
+) -> None:
+    """Let children take over the held slots of their parents, in place, by the kernels for numbers like `like`."""
     ancestors = ancestors.contiguous()
     sizes = (*trajectories.shape, held.start, held.stop)
     pointers = (POINTER(trajectories.data_ptr()), POINTER(ancestors.data_ptr()))
-    check(kernels.inherit_trajectories(*pointers, *map(COUNT, sizes), threads(trajectories.numel())))
-    return True
+    check(loaded(like).inherit_trajectories(*pointers, *map(COUNT, sizes), threads(trajectories.numel())))

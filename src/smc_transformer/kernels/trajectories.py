@@ -4,32 +4,36 @@ import ctypes
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from smc_transformer.kernels.layer import strides_of
-from smc_transformer.kernels.library import COUNT, POINTER, library, threads
+from smc_transformer.kernels.library import loaded, threads
+from smc_transformer.kernels.structures import COUNT, POINTER, strides_of
 
 
-def perturb_trajectories(mean: Tensor | None, factor: Tensor, noise: Tensor, trajectories: Tensor) -> Tensor | None:
-    """The latents of trajectories, or None where torch has to do it.
+def perturb_trajectories(
+    mean: Float[Tensor, "batch _ time d"] | None,
+    factor: Float[Tensor, "d"],
+    noise: Float[Tensor, "batch particle time d"],
+    trajectories: Int[Tensor, "batch trajectory time"],
+) -> Float[Tensor, "batch trajectory time d"]:
+    """The latents of trajectories; there is no gradient for the noise.
 
     Args:
-        mean: (batch, 1 or trajectory, time, d), or None for a mean of zero.
-        factor: (d), the scale of each coordinate.
-        noise: (batch, particle, time, d).
-        trajectories: (batch, trajectory, time), the particle whose noise a trajectory has at each step.
+        mean: of each trajectory, or one for all; None: zero.
+        factor: the scale of each coordinate.
+        noise: of all particles.
+        trajectories: the particle whose noise a trajectory has at each step.
     """
-    if library(noise) is None or not trajectories.is_contiguous():
-        return None
-    return _PerturbTrajectories.apply(mean, factor, noise, trajectories)
+    latents: Tensor = _PerturbTrajectories.apply(mean, factor, noise, trajectories.contiguous())
+    return latents
 
 
 class _PerturbTrajectories(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean: Tensor | None, factor: Tensor, noise: Tensor, trajectories: Tensor) -> Tensor:
-        kernels = library(noise)
-        assert kernels is not None
+        kernels = loaded(noise)
         mean = None if mean is None else mean.contiguous()
         factor = factor.contiguous()
         (noise,), strides = strides_of([noise], factor)

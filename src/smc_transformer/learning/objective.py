@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from smc_transformer.inference import engine
 from smc_transformer.inference.replay import TrajectoryInputs, replay
-from smc_transformer.kernels.replay import replay_read_outs
 from smc_transformer.nn.attention import Noise
 
 if TYPE_CHECKING:
@@ -64,8 +64,10 @@ def pathwise_objective(
     eps has an observation model without parameters, so log p(eps, X) = log p(eps) + sum_t log p(X_t | eps), and only
     the second term has a gradient, which flows through q, k, v and z. Little variance when the noises are small.
     """
-    parameters = replay_read_outs(model, inputs, noise, trajectories, read_outs)
-    if parameters is None:
+    if engine.can_replay(model, inputs.embedding, noise):
+        seen = (inputs.embedding, inputs.last_targets)
+        parameters = engine.run_replay(model, *seen, noise, trajectories, read_outs)
+    else:
         parameters = replay(model, inputs, noise, trajectories).parameters
     return TrajectoryObjective(model.observation.components(parameters).log_prob(inputs.targets), parameters)
 

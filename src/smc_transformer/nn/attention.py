@@ -15,10 +15,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from smc_transformer.kernels import library
 from smc_transformer.kernels.attention import attend_trajectories
-from smc_transformer.kernels.noise import standard_normal
 from smc_transformer.kernels.trajectories import perturb_trajectories
 from smc_transformer.nn.covariance import COVARIANCES, Covariance, DiagonalCovariance, IsotropicCovariance
+from smc_transformer.nn.noise import standard_normal
 from smc_transformer.smc.genealogy import gather_trajectories
 
 MATMUL_FROM_SLOTS = 16
@@ -156,9 +157,8 @@ class StochasticSelfAttention(nn.Module):
 
     def attend_all(self, latents: Latents) -> Float[Tensor, "batch particle time d_model"]:
         """The mean of z at every step at once, each over its own causal window."""
-        context = attend_trajectories(*latents, self.n_heads, self.window)
-        if context is not None:
-            return self.output(context)
+        if library(latents.query) is not None:
+            return self.output(attend_trajectories(*latents, self.n_heads, self.window))
         mask = self._causal_mask(latents.query.shape[-2], latents.query.device)
         queries, keys, values = (self._heads(part).flatten(0, 1) for part in latents)
         context = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
@@ -182,9 +182,9 @@ class StochasticSelfAttention(nn.Module):
 
 def _noisy(mean: Tensor | None, covariance: Covariance, eps: Tensor, trajectories: Tensor | None) -> Tensor:
     """Mean + S^(1/2) eps, with the eps of given trajectories."""
-    if trajectories is not None and type(covariance) in (IsotropicCovariance, DiagonalCovariance):
-        perturbed = perturb_trajectories(mean, covariance.factor.expand(covariance.size), eps, trajectories)
-        if perturbed is not None:
-            return perturbed
+    # Only for a `scale` that is known to be a product with the factor; the kernel has no gradient for the noise.
+    known = type(covariance) in (IsotropicCovariance, DiagonalCovariance) and "scale" not in vars(covariance)
+    if trajectories is not None and known and not eps.requires_grad and library(eps) is not None:
+        return perturb_trajectories(mean, covariance.factor.expand(covariance.size), eps, trajectories)
     deviation = covariance.scale(eps if trajectories is None else gather_trajectories(eps, trajectories))
     return deviation if mean is None else mean + deviation

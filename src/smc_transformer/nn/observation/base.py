@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from smc_transformer.kernels.elliptical import Elliptical
 from smc_transformer.nn.observation.support import WholeNumbers
 from smc_transformer.predictive import Components, Mixture
 
@@ -48,6 +49,14 @@ class ObservationModel(nn.Module, ABC):
         """The parameters moved by the last targets (`predict_change`); the first ones are locations."""
         location = parameters[..., : self.n_targets] + last_targets
         return torch.cat((location, parameters[..., self.n_targets :]), dim=-1)
+
+    def kernel_form(self) -> Elliptical | None:
+        """How the filter's kernel should see the distributions; None: it cannot, and torch evaluates them.
+
+        Only the class that defines it is asked: a subclass has to define it again, as it may have changed anything
+        that its parent's answer relied on (see `inference.engine`).
+        """
+        return None
 
     def n_features(self, n_inputs: int) -> int:
         """Features that the encoder sees of an observation with `n_inputs` coordinates."""

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from smc_transformer.kernels.noise import standard_normal
+from smc_transformer.kernels import elliptical
 from smc_transformer.nn.covariance import COVARIANCES
+from smc_transformer.nn.noise import standard_normal
 from smc_transformer.nn.observation.base import ObservationModel, fill, weighted_second_moment
-from smc_transformer.nn.observation.elliptical import Elliptical, gaussian_constant
 from smc_transformer.nn.observation.masked import condition, masked_root, observed_sum, squared_norm
 from smc_transformer.predictive import Components, Mixture
 
@@ -186,10 +186,8 @@ class GaussianObservation(ObservationModel):
     def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> GaussianComponents:
         return GaussianComponents(parameters, self.covariance.root())
 
-    def elliptical(self) -> Elliptical:
-        """As the filter's kernel sees it."""
-        root = self.covariance.root().detach()
-        return Elliptical(root, gaussian_constant(root))
+    def kernel_form(self) -> elliptical.Elliptical:
+        return elliptical.gaussian(self.covariance.root().detach())
 
     def mixture(
         self,

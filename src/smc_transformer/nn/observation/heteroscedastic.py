@@ -3,8 +3,8 @@
 from jaxtyping import Float
 from torch import Tensor
 
+from smc_transformer.kernels import elliptical
 from smc_transformer.nn.observation.base import weighted_second_moment
-from smc_transformer.nn.observation.elliptical import Elliptical, gaussian_constant
 from smc_transformer.nn.observation.gaussian import GaussianComponents, gaussian_crps
 from smc_transformer.nn.observation.scaled import ScaledObservation, ScaleStatistics
 from smc_transformer.predictive import Mixture
@@ -32,10 +32,8 @@ class HeteroscedasticObservation(ScaledObservation):
         location, scale = self.location_and_scale(parameters)
         return GaussianComponents(location, self.root(), scale)
 
-    def elliptical(self) -> Elliptical:
-        """As the filter's kernel sees it."""
-        root = self.root()
-        return Elliptical(root, gaussian_constant(root), self.bounds())
+    def kernel_form(self) -> elliptical.Elliptical:
+        return elliptical.gaussian(self.root(), self.bounds())
 
     def mixture(
         self,

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from smc_transformer.kernels.noise import standard_normal
+from smc_transformer.kernels import elliptical
+from smc_transformer.nn.noise import standard_normal
 from smc_transformer.nn.observation.base import fill, weighted_second_moment
-from smc_transformer.nn.observation.elliptical import Elliptical, half_log_determinant
 from smc_transformer.nn.observation.masked import condition, masked_root, observed_sum, squared_norm
 from smc_transformer.nn.observation.scaled import ScaledObservation, ScaleStatistics
 from smc_transformer.predictive import Components
@@ -144,11 +144,8 @@ class StudentTObservation(ScaledObservation):
         location, scale = self.location_and_scale(parameters)
         return StudentTComponents(location, scale, self.root(), self.degrees)
 
-    def elliptical(self) -> Elliptical:
-        """As the filter's kernel sees it."""
-        root, nu, n = self.root(), float(self.degrees), self.n_targets
-        constant = math.lgamma((nu + n) / 2) - math.lgamma(nu / 2) - 0.5 * n * math.log(math.pi * nu)
-        return Elliptical(root, constant - half_log_determinant(root), self.bounds(), nu)
+    def kernel_form(self) -> elliptical.Elliptical:
+        return elliptical.student_t(self.root(), self.bounds(), float(self.degrees))
 
     def statistics(
         self,

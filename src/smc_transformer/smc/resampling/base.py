@@ -21,8 +21,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from smc_transformer.kernels.draws import invert_cumulative
-
 
 @runtime_checkable
 class Resampler(Protocol):
@@ -66,9 +64,6 @@ def invert_masses(
     masses: Float[Tensor, "batch particle"], uniforms: Float[Tensor, "batch sample"]
 ) -> Int[Tensor, "batch sample"]:
     """The first particle whose cumulative share of the mass exceeds the uniform: never one of mass zero."""
-    indices = invert_cumulative(masses, uniforms)
-    if indices is not None:
-        return indices
     cumulative = masses.cumsum(dim=-1)
     total = cumulative[:, -1:]
     # A uniform that rounds up to the total must not run past the last particle that has mass.

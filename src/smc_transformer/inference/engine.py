@@ -1,0 +1,351 @@
+"""Which work C does, and which torch: one place decides, call by call, and says why.
+
+C does three things: the filter over whole sequences, one step of all particles, and the gradient of the replay. Each
+has a list of conditions; `explain_filter`, `explain_step` and `explain_replay` return the reasons of those that are not
+met, as sentences (none: C does the work). `can_filter`, `can_step` and `can_replay` also log them, each once.
+
+The kernels compute what the classes of this package compute. A user may have put other parts in their place, or changed
+a method of a class or of a single object: hence the exact types, and the comparison of names in `_change_of`.
+"""
+
+import functools
+import logging
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor, nn
+
+from smc_transformer.inference.settings import InferenceSettings
+from smc_transformer.kernels import library
+from smc_transformer.kernels.elliptical import Elliptical
+from smc_transformer.kernels.filter import FilterOutputs, filter_sequences
+from smc_transformer.kernels.layer import LayerTensors
+from smc_transformer.kernels.library import find
+from smc_transformer.kernels.replay import replay_outputs
+from smc_transformer.kernels.step import PastSlots, mutate_particles
+from smc_transformer.kernels.step import inherit_trajectories as inherit_in_c
+from smc_transformer.network import Network
+from smc_transformer.nn.attention import Noise, StochasticSelfAttention
+from smc_transformer.nn.covariance import Covariance, DiagonalCovariance, FullCovariance, IsotropicCovariance
+from smc_transformer.nn.observation import ObservationModel
+from smc_transformer.nn.readout import LinearReadout, TransformerReadout
+from smc_transformer.smc.resampling import multinomial, residual, stratified, systematic
+from smc_transformer.smc.weights import WeightCollapseError
+
+logger = logging.getLogger(__name__)
+
+SCHEMES = {"multinomial": multinomial, "residual": residual, "stratified": stratified, "systematic": systematic}
+"""The resampling schemes as C knows them: another function may have been given one of their names."""
+
+READ_OUTS = (
+    (LinearReadout, nn.Linear),
+    (TransformerReadout, nn.LayerNorm, nn.Sequential, nn.Linear, nn.ReLU, nn.Linear, nn.LayerNorm, nn.Linear),
+)
+"""The types of a read-out and of all its parts, in their order."""
+
+
+# --- who does it --------------------------------------------------------------------------------------------
+
+
+def explain_filter(
+    network: Network, settings: InferenceSettings, x: Float[Tensor, "*batch time n_inputs"]
+) -> list[str]:
+    """Why the kernel of whole sequences cannot filter these, so that the filter goes step by step; none: it can."""
+    config, observation = network.config, network.observation
+    reasons = [*_about_numbers(x), *_about_attention(network), *_about_read_out(network)]
+    if kernel_form(observation) is None:
+        reasons.append("the observation model has no kernel form")
+    if _replaced_methods(observation):
+        reasons.append("a method of the observation model was replaced")
+    if config.predict_change and _has_own_shift(observation):
+        reasons.append("the observation model has a shift of its own, and the kernel adds the last targets")
+    if settings.resample is not SCHEMES.get(settings.resampling):
+        reasons.append(f"resampling scheme {settings.resampling!r} is not one that C knows")
+    if settings.propose.draws_again:
+        reasons.append(f"proposal {settings.proposal!r} draws again once the observation is known")
+    if bool(x.isnan().any()):
+        reasons.append("values are missing")
+    return [f"step by step: {reason}" for reason in reasons]
+
+
+def explain_step(network: Network, embedding: Tensor) -> list[str]:
+    """Why C cannot take a step of the particles, so that torch does it; none: it can."""
+    reasons = [*_about_numbers(embedding), *_about_attention(network)]
+    if embedding.requires_grad and torch.is_grad_enabled():
+        reasons.append("gradients are wanted")
+    return [f"a step in torch: {reason}" for reason in reasons]
+
+
+def explain_replay(network: Network, embedding: Tensor, noise: Noise) -> list[str]:
+    """Why C cannot replay trajectories and give the gradient of it, so that torch does it; none: it can."""
+    reasons = [*_about_numbers(embedding), *_about_attention(network), *_about_read_out(network)]
+    if any(isinstance(covariance, FullCovariance) for covariance in network.attention.covariances):
+        reasons.append("the covariance of a noise is full")
+    if network.config.predict_change and _has_own_shift(network.observation):
+        reasons.append("the observation model has a shift of its own, whose gradient the kernel does not know")
+    if any(eps.requires_grad for eps in noise):
+        reasons.append("gradients of the noise are wanted")
+    return [f"a replay in torch: {reason}" for reason in reasons]
+
+
+def can_filter(network: Network, settings: InferenceSettings, x: Float[Tensor, "*batch time n_inputs"]) -> bool:
+    """Whether the kernel of whole sequences filters these: `run_filter`."""
+    return _none_of(explain_filter(network, settings, x))
+
+
+def can_step(network: Network, embedding: Tensor) -> bool:
+    """Whether C takes a step from this embedding: `run_step`."""
+    return _none_of(explain_step(network, embedding))
+
+
+def can_replay(network: Network, embedding: Tensor, noise: Noise) -> bool:
+    """Whether C replays trajectories: `run_replay`."""
+    return _none_of(explain_replay(network, embedding, noise))
+
+
+def kernel_form(observation: ObservationModel) -> Elliptical | None:
+    """The form that an observation model tells; None where its class has not said so itself.
+
+    An inherited answer does not count: a subclass may have changed anything that its parent's answer relied on.
+    """
+    return observation.kernel_form() if "kernel_form" in vars(type(observation)) else None
+
+
+def _none_of(reasons: list[str]) -> bool:
+    for reason in reasons:
+        _say_once(reason)
+    return not reasons
+
+
+@functools.cache
+def _say_once(reason: str) -> None:
+    logger.info(reason)
+
+
+def _about_numbers(like: Tensor) -> list[str]:
+    found = find(like)
+    return [found] if isinstance(found, str) else []
+
+
+def _about_attention(network: Network) -> list[str]:
+    attention = network.attention
+    known = (
+        type(attention) is StochasticSelfAttention
+        and type(attention.output) is nn.Linear
+        and attention.output._parameters["bias"] is None
+        and all(
+            type(covariance) in (IsotropicCovariance, DiagonalCovariance, FullCovariance)
+            for covariance in attention.covariances
+        )
+    )
+    return _change_of(attention, "attention") if known else ["the attention was replaced"]
+
+
+def _about_read_out(network: Network) -> list[str]:
+    if type(network).read_out is not Network.read_out or "read_out" in vars(network):
+        return ["the model's method read_out was replaced"]
+    readout = network.readout
+    parts = list(readout.modules())
+    known = tuple(map(type, parts)) in READ_OUTS
+    if not known or any(parameter is None for part in parts for parameter in part._parameters.values()):
+        return ["the read-out was replaced"]
+    return _change_of(readout, "read-out")
+
+
+def _change_of(module: nn.Module, name: str) -> list[str]:
+    """What was changed in a module, or in a part of it, without changing its type."""
+    for part in module.modules():
+        if part._forward_hooks or part._forward_pre_hooks:
+            return [f"a hook is registered on the {name}"]
+        if _replaced_methods(part):
+            return [f"a method of the {name} was replaced"]
+    return []
+
+
+def _replaced_methods(part: nn.Module) -> bool:
+    """Whether an object has something of its own in place of a method of its class."""
+    kind: type = type(part)
+    return not vars(part).keys().isdisjoint(_methods(kind))
+
+
+@functools.cache
+def _methods(kind: type) -> frozenset[str]:
+    return frozenset(name for name in dir(kind) if callable(getattr(kind, name)))
+
+
+def _has_own_shift(observation: ObservationModel) -> bool:
+    return type(observation).shift is not ObservationModel.shift or "shift" in vars(observation)
+
+
+# --- the work -----------------------------------------------------------------------------------------------
+
+
+def run_filter(
+    network: Network,
+    settings: InferenceSettings,
+    x: Float[Tensor, "batch time_plus_1 n_inputs"],
+    embedding: Float[Tensor, "batch time d_model"],
+    noise: Noise,
+    out: FilterOutputs,
+    on_collapse: str,
+    generator: Generator | None,
+) -> None:
+    """Filter whole sequences in one call; needs `can_filter`.
+
+    Args:
+        network: the network.
+        settings: of the inference.
+        x: X_0, ..., X_T.
+        embedding: e_0, ..., e_{T-1}.
+        noise: (batch, particle, time, d_model).
+        out: where to write.
+        on_collapse: "error" raises a `WeightCollapseError`, "uniform" resets the weights to equal.
+        generator: source of randomness for resampling.
+    """
+    config, attention = network.config, network.attention
+    form = kernel_form(network.observation)
+    assert form is not None
+    batch, n_particles, n_steps, _ = noise.query.shape
+    # Drawn as `select` would draw them, step by step from the second on.
+    n_uniforms = 1 if settings.resampling == "systematic" else n_particles
+    uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
+    if settings.ess_threshold > 0:
+        for step in range(1, n_steps):
+            torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[step])
+    targets = x[:, :, : config.n_targets]
+    collapsed = filter_sequences(
+        layer_tensors(network, read_out=True),
+        form,
+        attention.means(embedding),
+        embedding,
+        _for_factors(attention, noise),
+        targets[:, 1:],
+        targets[:, :-1] if config.predict_change else None,
+        uniforms,
+        scheme=settings.resampling,
+        ess_threshold=settings.ess_threshold,
+        window=attention.window,
+        stop_at_collapse=on_collapse == "error",
+        out=out,
+    )
+    if on_collapse == "error" and bool((collapsed >= 0).any()):
+        first = int(collapsed[collapsed >= 0].min())
+        raise WeightCollapseError(sequence=int((collapsed == first).nonzero()[0, 0]), step=first + 1)
+
+
+def run_step(
+    network: Network,
+    embedding: Float[Tensor, "batch _ d_model"],
+    noise: Noise,
+    keys: Float[Tensor, "batch particle slot d_model"],
+    values: Float[Tensor, "batch particle slot d_model"],
+    trajectories: Int[Tensor, "batch particle slot"],
+    slot: int,
+    window: slice,
+    past: PastSlots | None = None,
+    past_first: int = 0,
+) -> tuple[Float[Tensor, "batch particle d_model"], Float[Tensor, "batch particle n_parameters"] | None]:
+    """Write the latents of a slot and attend over the window, and over a past from `past_first` on; needs `can_step`.
+
+    Args:
+        network: the network.
+        embedding: e_{t-1}, of each sequence or of each particle.
+        noise: of this step, (batch, particle, d_model).
+        keys: of all slots; written to, like values and trajectories.
+        values: likewise.
+        trajectories: the particle that holds each slot of each particle's trajectory.
+        slot: the slot to write.
+        window: the slots to attend to.
+        past: slots before the first one, shared with other particles.
+        past_first: the first of them to attend to.
+
+    Returns:
+        z, and the outputs of the read-out net, before any shift; None where C does not know the read-out.
+    """
+    layer = layer_tensors(network, read_out=_none_of([f"read-out in torch: {why}" for why in _about_read_out(network)]))
+    means, eps = network.attention.means(embedding), _for_factors(network.attention, noise)
+    caches = (keys, values, trajectories)
+    return mutate_particles(layer, means, embedding, eps, *caches, slot, window, past, past_first)
+
+
+def run_replay(
+    network: Network,
+    embedding: Float[Tensor, "batch _ time d_model"],
+    last_targets: Float[Tensor, "batch _ time n_targets"],
+    noise: Noise,
+    trajectories: Int[Tensor, "batch trajectory time"],
+    read_outs: Float[Tensor, "batch trajectory time n_parameters"] | None = None,
+) -> Float[Tensor, "batch trajectory time n_parameters"]:
+    """The parameters of p(X_t | z) along trajectories, as functions of the model's; needs `can_replay`.
+
+    Args:
+        network: the network.
+        embedding: what the trajectories see.
+        last_targets: X_{t-1}.
+        noise: of all particles, (batch, particle, time, d_model).
+        trajectories: the particle that each trajectory passes through at each step.
+        read_outs: what the filter found along the trajectories; None if it has not been through them.
+    """
+    attention, layer = network.attention, layer_tensors(network, read_out=True)
+    found = replay_outputs(
+        layer, attention.means(embedding), embedding, noise, trajectories, attention.window, read_outs
+    )
+    if read_outs is None and network.config.predict_change:
+        return network.observation.shift(found, last_targets)
+    return found
+
+
+def inherit_trajectories(
+    trajectories: Int[Tensor, "batch particle slot"],
+    ancestors: Int[Tensor, "batch particle"],
+    held: slice,
+    like: Tensor,
+) -> None:
+    """Let children take over the held slots of their parents, in place; `like` has the model's type of numbers."""
+    if library(like) is not None:
+        inherit_in_c(trajectories, ancestors, held, like)
+        return
+    inherited = trajectories[:, :, held]
+    index = ancestors.unsqueeze(-1).expand(-1, -1, inherited.shape[-1])
+    trajectories[:, :, held] = inherited.gather(1, index)
+
+
+def layer_tensors(network: Network, *, read_out: bool) -> LayerTensors:
+    """The parameters of the attention and, if asked for, of the read-out."""
+    attention, readout = network.attention, network.readout
+    query, key, value, z = map(_factor, attention.covariances)
+    layer = LayerTensors(attention.n_heads, query, key, value, z, attention.output.weight)
+    if not read_out:
+        return layer
+    layer = layer._replace(projection=readout.projection.weight, projection_bias=readout.projection.bias)
+    if isinstance(readout, LinearReadout):
+        return layer
+    first, (inner, _, outer), second = readout.attention_norm, readout.feed_forward, readout.output_norm
+    assert isinstance(inner, nn.Linear)
+    assert isinstance(outer, nn.Linear)
+    return layer._replace(
+        gain_1=first.weight,
+        bias_1=first.bias,
+        inner=inner.weight,
+        inner_bias=inner.bias,
+        outer=outer.weight,
+        outer_bias=outer.bias,
+        gain_2=second.weight,
+        bias_2=second.bias,
+        epsilon_1=first.eps,
+        epsilon_2=second.eps,
+    )
+
+
+def _factor(covariance: Covariance) -> Float[Tensor, "d_model"]:
+    """The scale of each coordinate; ones for a full covariance, whose noise `_for_factors` has already scaled."""
+    factor = covariance.factor
+    if isinstance(covariance, FullCovariance):
+        return factor.new_ones(covariance.size)
+    return factor.expand(covariance.size)
+
+
+def _for_factors(attention: StochasticSelfAttention, noise: Noise) -> list[Tensor]:
+    """The noise that the kernels multiply with the factors."""
+    pairs = zip(attention.covariances, noise, strict=True)
+    return [part.scale(eps) if isinstance(part, FullCovariance) else eps for part, eps in pairs]

@@ -1,0 +1,115 @@
+"""Mirrors of the C structures; `library` compares their sizes with those in C when it loads the kernels."""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+POINTER, COUNT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+"""How C sees a tensor, a size and a number."""
+
+MEANS = ("query_mean", "key_mean", "value_mean", "embedding")
+NOISES = ("query_noise", "key_noise", "value_noise", "attention_noise")
+FACTORS = ("query_factor", "key_factor", "value_factor", "attention_factor")
+NET = ("gain_1", "bias_1", "inner", "inner_bias", "outer", "outer_bias", "gain_2", "bias_2")
+
+
+def _fields(kind: type, *names: str) -> list[tuple[str, type]]:
+    return [(name, kind) for name in names]
+
+
+class Strides(ctypes.Structure):
+    """In common.h."""
+
+    _fields_ = _fields(COUNT, "sequence", "particle", "step")
+
+
+class Layer(ctypes.Structure):
+    """In layer.h."""
+
+    _fields_ = [
+        *_fields(COUNT, "d", "heads", "d_ff", "n_out"),
+        *_fields(POINTER, *FACTORS, "output", *NET, "projection", "projection_bias"),
+        *_fields(NUMBER, "epsilon_1", "epsilon_2"),
+    ]
+
+
+class Filter(ctypes.Structure):
+    """In filter.c."""
+
+    _fields_ = [
+        *_fields(COUNT, "batch", "particles", "steps", "window", "n_targets"),
+        *_fields(POINTER, *MEANS, *NOISES),
+        ("noise_strides", Strides),
+        *_fields(POINTER, "targets", "last_targets"),
+        ("n_parameters", COUNT),
+        *_fields(POINTER, "root", "lowest", "highest"),
+        *_fields(NUMBER, "constant", "degrees"),
+        ("uniforms", POINTER),
+        *_fields(COUNT, "n_uniforms", "scheme", "stop_at_collapse"),
+        ("ess_threshold", NUMBER),
+        *_fields(POINTER, "keys", "values", "trajectories", "ancestors", "resampled", "increments", "prior"),
+        *_fields(POINTER, "posterior", "parameters", "attention", "collapsed"),
+    ]
+
+
+class Step(ctypes.Structure):
+    """In step.c."""
+
+    _fields_ = [
+        *_fields(COUNT, "batch", "particles", "owners"),
+        *_fields(POINTER, *MEANS, *NOISES),
+        ("noise_strides", Strides),
+        *_fields(POINTER, "keys", "values", "trajectories"),
+        *_fields(COUNT, "capacity", "slot", "first", "last"),
+        *_fields(POINTER, "past_keys", "past_values", "past_trajectories", "parents"),
+        *_fields(COUNT, "past_particles", "past_slots", "past_first"),
+        *_fields(POINTER, "z", "parameters"),
+    ]
+
+
+class Replay(ctypes.Structure):
+    """In replay.c."""
+
+    _fields_ = [
+        *_fields(COUNT, "batch", "n_trajectories", "particles", "steps", "window", "owners", "groups"),
+        *_fields(POINTER, *MEANS, *NOISES),
+        ("noise_strides", Strides),
+        *_fields(POINTER, "trajectories", "gradient", *(f"{name}_gradient" for name in MEANS), "sums"),
+        ("n_sums", COUNT),
+    ]
+
+
+class Attention(ctypes.Structure):
+    """In attention.c."""
+
+    _fields_ = [
+        *_fields(COUNT, "rows", "steps", "d", "heads", "window"),
+        *_fields(POINTER, "query", "key", "value", "context", "log_total", "context_gradient"),
+        *_fields(POINTER, "query_gradient", "key_gradient", "value_gradient"),
+    ]
+
+
+STRUCTURES = (Strides, Layer, Filter, Step, Replay, Attention)
+
+
+def point(structure: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:
+    """Set pointers to contiguous tensors, which are kept alive as long as the structure."""
+    kept: list[Tensor] = getattr(structure, "kept", [])
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            kept.append(tensor)
+        setattr(structure, name, None if tensor is None else tensor.data_ptr())
+    structure.kept = kept
+
+
+def strides_of(tensors: Sequence[Tensor], like: Tensor) -> tuple[list[Tensor], Strides]:
+    """Tensors (batch, particle, time, d) whose rows of d numbers, of the type of `like`, C can find.
+
+    They are copied only if that is not so, or if they lie in memory differently.
+    """
+    tensors = [tensor.to(like.dtype) for tensor in tensors]
+    first = tensors[0].stride()
+    if first[-1] != 1 or any(tensor.stride() != first for tensor in tensors):
+        tensors = [tensor.contiguous() for tensor in tensors]
+    return tensors, Strides(*tensors[0].stride()[:3])
