@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,18 +76,15 @@ def opened_model(options: argparse.Namespace) -> "Iterator[Forecaster]":
         return
     if options.new is None:
         raise UsageError("--save keeps what rows of --new lead to: give some")
-    from smc_transformer.forecaster.folder import stored_fit
-    from smc_transformer.forecaster.live.lock import only_writer
-
     with failing():
-        stored_fit(options.model)  # a lock is put into a model's folder only
-        lock = ExitStack()
-        lock.enter_context(only_writer(options.model))
-    with lock:
+        from smc_transformer.forecaster.folder import Writer
+
+        writer = Writer(options.model)
+    with writer:
         forecaster = load_model(options.model)
         yield forecaster
         with failing(options.model):
-            forecaster.save(options.model)
+            writer.save(forecaster.fitted)
 
 
 def follow_rows(forecaster: "Forecaster", options: argparse.Namespace) -> "tuple[Any, Any]":

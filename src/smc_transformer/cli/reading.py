@@ -71,12 +71,11 @@ def read_for_model(path: Path | str | None, forecaster: "Forecaster", options: a
 
 
 def load_model(path: Path) -> "Forecaster":
-    """The saved forecaster in a folder, after all that `smct stream` has taken."""
+    """The saved forecaster in a folder, with the rows that `smct stream` has answered."""
     with failing():
         from smc_transformer.forecaster import Forecaster
-        from smc_transformer.forecaster.live import recover
 
-        return recover(path) if (path / "config.json").is_file() else Forecaster.load(path)
+        return Forecaster.load(path)
 
 
 def dialect(options: argparse.Namespace) -> Dialect:

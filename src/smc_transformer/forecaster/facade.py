@@ -13,10 +13,11 @@ from smc_transformer.forecaster.backtest import Backtest, run_backtest
 from smc_transformer.forecaster.choosing import chosen_names
 from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fitted import Fitted
-from smc_transformer.forecaster.folder import load_fitted, save_fitted
+from smc_transformer.forecaster.folder import JournalError, Seen, read_folder, save_folder
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
 from smc_transformer.forecaster.frequency import Frequency, times_after
 from smc_transformer.forecaster.panel import Panel
+from smc_transformer.forecaster.rows import PastRowError, RowError, read_row
 from smc_transformer.forecaster.settings import Settings, names
 from smc_transformer.forecaster.surprise import surprise_table
 from smc_transformer.forecaster.table import Name, Series, TableError, read_series
@@ -97,6 +98,7 @@ class Forecaster:
             time_column=time_column,
         )
         self._fitted: Fitted | None = None
+        self._seen: Seen | None = None  # of the stream of the folder that it was loaded from or saved to
         self.report: TrainingReport | None = None
 
     @property
@@ -142,7 +144,7 @@ class Forecaster:
         until = {series.name: series.times[-1] for series in given}
         fitted = Fitted(settings, model, panel, {}, until, derived_generator(settings.seed, 1))
         fitted.standings, _ = fitted.follow(given, fitted.generator)
-        self._fitted, self.report = fitted, report
+        self._fitted, self._seen, self.report = fitted, None, report
         return self
 
     def predict(
@@ -300,16 +302,35 @@ class Forecaster:
     def save(self, path: str | Path) -> None:
         """Write a folder: config.json, model.safetensors, states.safetensors.
 
-        An interrupted write leaves what was there before. After `update`, only the states are written again.
+        An interrupted write leaves what was there before. After `update`, only the states are written again, and the
+        journal of a stream (`smct stream`), whose rows they hold, is emptied. A forecaster that was fitted anew
+        replaces the one in the folder, with its journal.
+
+        Raises:
+            SavedForecasterError: another process is writing to the folder, such as a running stream; or the stream
+                there has answered lines since this forecaster was loaded, which the save would undo.
         """
-        save_fitted(Path(path), self.fitted)
+        self._seen = save_folder(Path(path), self.fitted, self._seen)
 
     @classmethod
     def load(cls, path: str | Path) -> "Forecaster":
-        """A saved forecaster, which goes on as if nothing had happened."""
-        fitted = load_fitted(Path(path))
+        """A saved forecaster, which goes on as if nothing had happened.
+
+        The rows that a stream (`smct stream`) has answered since the states were saved are replayed from its journal,
+        whether it has stopped, was killed, or is running. A running stream does not prevent loading, as forecasts
+        beside it are what it is for: its files are replaced atomically and read in an order in which no row is missed.
+        Only `save` is refused then.
+        """
+        fitted, journal = read_folder(Path(path))
         forecaster = cls(**fitted.settings.to_dict())
-        forecaster._fitted = fitted
+        forecaster._fitted, forecaster._seen = fitted, journal.seen
+        for cells in journal.rows:
+            try:
+                forecaster.update(read_row(cells, fitted).table(fitted.settings), distrust=journal.distrust)
+            except PastRowError:
+                continue  # the states were saved with it
+            except (RowError, TableError) as error:
+                raise JournalError(f"{journal.path} is damaged: {error}") from None
         return forecaster
 
     def unfitted(self) -> "Forecaster":

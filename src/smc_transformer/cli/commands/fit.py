@@ -2,7 +2,6 @@
 
 import argparse
 import time
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,10 +87,12 @@ def _run(options: argparse.Namespace) -> int:
     from smc_transformer.cli.errors import failing
     from smc_transformer.cli.reading import read_series_table
     from smc_transformer.cli.writing import say, say_json
-    from smc_transformer.forecaster.live.journal import NAME as JOURNAL
 
     started = time.perf_counter()
-    _check_out(options.out)
+    with failing():  # before the time is spent to train the model
+        from smc_transformer.forecaster.folder import check_destination
+
+        check_destination(options.out)
     table, id_column = read_series_table(options.data, options, id_column=options.id, time_column=options.time)
     inferred = options.freq is None
     with failing(options.data):
@@ -103,10 +104,8 @@ def _run(options: argparse.Namespace) -> int:
         say(f"frequency: {freq} (found in the times; --freq sets another)")
     with failing(options.data):
         forecaster.fit(table, options.val_size)
-    with failing(), _holding(options.out):
+    with failing():
         forecaster.save(options.out)
-        # What a stream has taken belongs to the model that was there, even if this one is its twin.
-        (options.out / JOURNAL).unlink(missing_ok=True)
     summary = _summary(forecaster, table, options.out, time.perf_counter() - started)
     if options.json:
         say_json({**summary, "freq_inferred": inferred})
@@ -114,25 +113,6 @@ def _run(options: argparse.Namespace) -> int:
         say(f"trained on {summary['series']} series, {summary['rows']} rows, in {summary['seconds']:.0f} seconds")
         say(f"{options.out}: the model, with every series followed to its last row")
     return 0
-
-
-def _check_out(out: Path) -> None:
-    """That the model can be written there, before the time is spent to train it."""
-    from smc_transformer.cli.errors import failing
-
-    with failing():
-        from smc_transformer.forecaster.folder import check_destination
-
-        check_destination(out)
-        with _holding(out):
-            pass
-
-
-def _holding(out: Path) -> "AbstractContextManager[None]":
-    """Nobody else writes to the model that is there: a stream that follows it would put it back."""
-    from smc_transformer.forecaster.live.lock import only_writer
-
-    return only_writer(out) if (out / "config.json").exists() else nullcontext()
 
 
 def _frequency(table: "pd.DataFrame", id_column: str, time_column: str) -> str | int:

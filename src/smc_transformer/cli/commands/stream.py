@@ -80,10 +80,9 @@ def _run(options: argparse.Namespace) -> int:
     folder = options.model if options.state is None else options.state
     with failing():
         from smc_transformer.forecaster.live import Service
-        from smc_transformer.forecaster.live.lock import only_writer
 
         _begin(options.model, folder)
-        with only_writer(folder), _input(options.input) as lines:
+        with _input(options.input) as lines:
             service = Service(
                 folder,
                 horizon=options.horizon,
@@ -117,12 +116,11 @@ def _other_distrust(service: Any, distrust: int | float | None) -> str:
 
 def _begin(model: Path, state: Path) -> None:
     """Make the state from the model, or check that it is of this model."""
-    from smc_transformer.forecaster import SavedForecasterError
+    from smc_transformer.forecaster import Forecaster, SavedForecasterError
     from smc_transformer.forecaster.folder import stored_fit
-    from smc_transformer.forecaster.live import recover
 
     if not state.exists() and state != model:
-        recover(model).save(state)
+        Forecaster.load(model).save(state)
     elif stored_fit(state) != stored_fit(model):
         raise SavedForecasterError(f"the state in {state} is of another fit than {model}: choose another folder")
 

@@ -1,54 +1,33 @@
-"""Takes lines, gives answers; what has been answered survives a kill."""
+"""A forecaster in service: one line at a time, each answered, and no answered line is lost when the process is killed.
 
-import json
+docs/command_line.md describes lines and answers.
+"""
+
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from smc_transformer.forecaster.folder import stored_fit
-from smc_transformer.forecaster.live.journal import Journal, JournalError
-from smc_transformer.forecaster.live.rows import Row, RowError, future_series, parse_row
+from smc_transformer.forecaster.facade import Forecaster
+from smc_transformer.forecaster.folder import Writer
+from smc_transformer.forecaster.rows import Row, RowError, future_series, parse_row
+from smc_transformer.forecaster.table import TableError
 from smc_transformer.support.as_json import plain, records
-
-if TYPE_CHECKING:
-    from smc_transformer.forecaster import Forecaster
-
-UNBOUNDED = 2**62
-"""Steps: rows of the journal have been looked at before."""
-
-
-def recover(folder: Path) -> "Forecaster":
-    """The forecaster saved in a folder, after all that a stream has taken, even if that was killed."""
-    return _recovered(folder)[0]
-
-
-def _recovered(folder: Path) -> "tuple[Forecaster, Journal]":
-    from smc_transformer.forecaster import Forecaster
-
-    forecaster, journal = Forecaster.load(folder), Journal(folder)
-    for cells in journal.rows:
-        try:
-            row = parse_row(json.dumps(cells).encode(), forecaster, 0, UNBOUNDED)
-        except RowError:
-            continue  # not after the last row: the state was saved with it
-        forecaster.update(row.table(forecaster), distrust=journal.distrust)
-    return forecaster, journal
 
 
 class Service:
-    """Follows series line by line.
+    """Follows series line by line, as the only writer to the folder until it is closed.
 
     Args:
-        folder: a saved forecaster, whose state goes on from line to line.
+        folder: a saved forecaster.
         horizon: steps ahead of the forecasts in answers.
         levels: percentages of their intervals, and of the flags of surprises.
         n_paths: sampled futures behind forecasts.
-        save_every: lines between two saves of the state; those since the last one are in the journal.
+        save_every: lines between two saves of the particle states; the lines since the last save are in the journal.
         most_steps: how far a series may jump ahead of its last row.
         distrust: level of the interval outside which a value is taken for missing (see `Forecaster.update`).
 
     Attributes:
-        distrusted_before: the level of the lines before, if there were any.
+        distrusted_before: the level at which the rows of the journal were distrusted.
     """
 
     def __init__(
@@ -62,33 +41,39 @@ class Service:
         most_steps: int = 1000,
         distrust: int | float | None = None,
     ) -> None:
-        self.folder, self.horizon, self.levels, self.n_paths = folder, horizon, list(levels), n_paths
+        self.horizon, self.levels, self.n_paths = horizon, list(levels), n_paths
         self.save_every, self.most_steps = save_every, most_steps
-        self.forecaster, self.journal = _recovered(folder)
-        self.journal.open()
-        self.distrusted_before = self.journal.distrust
-        if distrust != self.journal.distrust:
-            # All lines of a journal are taken again in the same way: those that were taken in another go first.
-            self.journal.distrust = distrust
-            self._save_and_begin_anew()
+        self._writer = Writer(folder)
+        try:
+            self.forecaster = Forecaster.load(folder)
+            self.journal = self._writer.journal
+            self.journal.open()
+            self.distrusted_before = self.journal.distrust
+            if distrust != self.journal.distrust:
+                # A journal has one level for all of its rows: those of another level are saved first.
+                self.journal.distrust = distrust
+                self._writer.save(self.forecaster.fitted)
+        except BaseException:
+            self.close()
+            raise
         self.n_errors = 0
 
     @property
     def n_taken(self) -> int:
-        """Lines taken in the life of the stream."""
+        """Lines answered in the life of the stream."""
         return self.journal.n_lines
 
     @property
     def last_answer(self) -> dict[str, Any] | None:
-        """The answer to the last line taken, which somebody who was killed may not have given."""
+        """The answer to the last line, which a kill may have kept from being printed."""
         return self.journal.last_answer
 
     def answers(self, lines: Iterable[bytes], *, skip: int = 0) -> Iterator[dict[str, Any]]:
-        """The answer to each line, given when what it says is safe. Blank lines are counted, but not answered.
+        """The answer to each line, given once it is in the journal. Blank lines are counted, but not answered.
 
         Args:
             lines: JSON lines.
-            skip: how many of them were taken before.
+            skip: how many of them were answered before.
         """
         start = self.n_taken - skip
         for number, line in enumerate(lines, start=1):
@@ -98,10 +83,10 @@ class Service:
         self.save()
 
     def take(self, line: bytes, number: int) -> dict[str, Any]:
-        """Take one line."""
+        """Answer one line."""
         cells = None
         try:
-            row = parse_row(line, self.forecaster, self.horizon, self.most_steps)
+            row = parse_row(line, self.forecaster.fitted, self.horizon, self.most_steps)
             surprise = self._update(row)
         except RowError as error:
             self.n_errors += 1
@@ -115,28 +100,19 @@ class Service:
         return answer
 
     def save(self) -> None:
-        """Save the state."""
+        """Save the particle states and empty the journal."""
         if self.journal.n_entries:
-            self._save_and_begin_anew()
+            self._writer.save(self.forecaster.fitted)
 
     def close(self) -> None:
-        """Stop; what was taken is safe."""
-        self.journal.close()
-
-    def _save_and_begin_anew(self) -> None:
-        if self.journal.rows:
-            if stored_fit(self.folder) != self.journal.fit:
-                raise JournalError(f"{self.folder} holds another fit now: what was taken since the last save is lost")
-            self.forecaster.save(self.folder)
-        self.journal.begin_anew()
+        """Stop, without saving: the lines since the last save are in the journal."""
+        self._writer.close()
 
     def _update(self, row: Row) -> list[dict[str, Any]]:
-        from smc_transformer.forecaster import TableError
-
-        settings, rows = self.forecaster.settings, row.table(self.forecaster)
+        settings, rows = self.forecaster.settings, row.table(self.forecaster.settings)
         try:
-            if row.future is not None:  # a line with a future that cannot be forecast is not taken at all
-                self.forecaster.fitted.panel.known(future_series(row, self.forecaster, self.horizon))
+            if row.future is not None:  # a row whose future cannot be used is an error as a whole
+                self.forecaster.fitted.panel.known(future_series(row, self.forecaster.settings, self.horizon))
             table = self.forecaster.update(rows, self.levels, distrust=self.journal.distrust)
         except TableError as error:
             raise RowError(" ".join(str(error).split())) from None
@@ -157,7 +133,7 @@ class Service:
         if row.future is None:
             return None
         fitted, settings = self.forecaster.fitted, self.forecaster.settings
-        ahead = {row.name: future_series(row, self.forecaster, self.horizon)}
+        ahead = {row.name: future_series(row, self.forecaster.settings, self.horizon)}
         standings = {row.name: fitted.standings[row.name]}
         forecast = fitted.forecast(standings, ahead, self.n_paths, fitted.generator.clone_state())
         return records(forecast.table(self.levels).drop(columns=[settings.id_column]))
