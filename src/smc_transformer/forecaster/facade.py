@@ -209,10 +209,10 @@ class Forecaster:
         if df is None:
             standings = {name: fitted.standings[name] for name in chosen_names(series, fitted.standings)}
         else:
-            given = {one.name: one for one in self._read(df)}
+            given = {one.name: one for one in self.read(df)}
             standings, _ = fitted.follow([given[name] for name in chosen_names(series, given)], generator)
         times = {name: times_after(standing.last_time, h, self.settings.freq) for name, standing in standings.items()}
-        return fitted.forecast(standings, self._future(times, future), n_paths, generator)
+        return fitted.forecast(standings, self.read_future(times, future), n_paths, generator)
 
     def update(self, df_new: Any, level: Numbers = (80, 95), *, distrust: Number | None = None) -> pd.DataFrame:
         """Follow the series over new rows: a filter step for each, no new training, at the cost of the new rows only.
@@ -237,7 +237,7 @@ class Forecaster:
             (percent,) = check_levels(distrust)
             doubt = Distrust(percent, len(self.settings.targets), patience=self.settings.horizon)
         last_times = {name: standing.last_time for name, standing in fitted.standings.items()}
-        judged = fitted.update(self._read(df_new, after=last_times), doubt)
+        judged = fitted.update(self.read(df_new, after=last_times), doubt)
         return surprise_table(self.settings, judged, levels, doubt)
 
     def score(self, df: Any, level: Numbers = (80, 95)) -> pd.DataFrame:
@@ -252,7 +252,7 @@ class Forecaster:
             or 1 is a surprise), and for each level whether the value lies outside the central interval.
         """
         levels = check_levels(level)
-        given = self._read(df)
+        given = self.read(df)
         _, judged = self.fitted.follow(given, self.fitted.generator.clone_state(), judging=True)
         return surprise_table(self.settings, judged, levels)
 
@@ -333,6 +333,45 @@ class Forecaster:
                 raise JournalError(f"{journal.path} is damaged: {error}") from None
         return forecaster
 
+    def read(self, df: Any, **options: Any) -> list[Series]:
+        """The series of a table, as every method reads it after the fit: with times in the time zone of the fit.
+
+        Args:
+            df: the table.
+            options: further ones of `forecaster.table.read_series`.
+        """
+        return read_series(df, self.settings, zone_of=self.fitted.some_time, **options)
+
+    def read_future(self, times: Mapping[Name, pd.Index], future: Any) -> dict[Name, Series]:
+        """The future inputs at the times of a forecast.
+
+        Args:
+            times: of each series.
+            future: a table of the future inputs, as in `predict`; None if there are none.
+        """
+        settings = self.settings
+        if not settings.future_inputs:
+            if future is not None:
+                raise TableError("future was given, but the forecaster has no future inputs")
+            nothing = {name: np.empty((len(index), 0)) for name, index in times.items()}
+            return {name: Series(name, index, nothing[name], nothing[name]) for name, index in times.items()}
+        if future is None:
+            raise TableError(
+                f"a forecast needs the future inputs {list(settings.future_inputs)} at the times ahead: "
+                f"give them as future, a table with {settings.id_column!r} and {settings.time_column!r}"
+            )
+        given = {series.name: series for series in self.read(future, values=())}
+        found = {}
+        for name, index in times.items():
+            if name not in given:
+                raise TableError(f"future has no rows of series {name!r}")
+            places = given[name].times.get_indexer(index)
+            if (places < 0).any():
+                first = index[int(np.flatnonzero(places < 0)[0])]
+                raise TableError(f"future has no row of series {name!r} at {first}, which the forecast needs")
+            found[name] = Series(name, index, np.empty((len(index), 0)), given[name].known[places])
+        return found
+
     def unfitted(self) -> "Forecaster":
         """A forecaster with the same settings that has not been fitted."""
         return Forecaster(**copy.deepcopy(self.settings.to_dict()))
@@ -357,35 +396,6 @@ class Forecaster:
         )
         units = tuple(panel.units[: len(settings.targets)].tolist())
         return train(settings, units, windows, validation, progress=progress)
-
-    def _read(self, df: Any, **options: Any) -> list[Series]:
-        """The series of a table that comes after the fit, with their times in its zone."""
-        return read_series(df, self.settings, zone_of=self.fitted.some_time, **options)
-
-    def _future(self, times: Mapping[Name, pd.Index], future: Any) -> dict[Name, Series]:
-        """What is known of the times to forecast: the future inputs that were given."""
-        settings = self.settings
-        if not settings.future_inputs:
-            if future is not None:
-                raise TableError("future was given, but the forecaster has no future inputs")
-            nothing = {name: np.empty((len(index), 0)) for name, index in times.items()}
-            return {name: Series(name, index, nothing[name], nothing[name]) for name, index in times.items()}
-        if future is None:
-            raise TableError(
-                f"a forecast needs the future inputs {list(settings.future_inputs)} at the times ahead: "
-                f"give them as future, a table with {settings.id_column!r} and {settings.time_column!r}"
-            )
-        given = {series.name: series for series in self._read(future, values=())}
-        found = {}
-        for name, index in times.items():
-            if name not in given:
-                raise TableError(f"future has no rows of series {name!r}")
-            places = given[name].times.get_indexer(index)
-            if (places < 0).any():
-                first = index[int(np.flatnonzero(places < 0)[0])]
-                raise TableError(f"future has no row of series {name!r} at {first}, which the forecast needs")
-            found[name] = Series(name, index, np.empty((len(index), 0)), given[name].known[places])
-        return found
 
 
 def _held_out(series: Series, settings: Settings, val_size: int | None, n_series: int) -> int:
