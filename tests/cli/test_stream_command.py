@@ -13,7 +13,8 @@ import pytest
 from helpers.command_tables import QUICK, fails, json_lines, run, run_json, waves, write
 
 from smc_transformer.forecaster import Forecaster
-from smc_transformer.forecaster.folder import Journal, JournalError, Writer
+from smc_transformer.forecaster.folder.access import Writer
+from smc_transformer.forecaster.folder.journal import Journal, JournalError
 from smc_transformer.forecaster.live import Service
 from smc_transformer.forecaster.rows import RowError, parse_row
 

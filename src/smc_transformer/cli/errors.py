@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 
@@ -30,6 +31,14 @@ def wrong_usage() -> Iterator[None]:
         yield
     except (ValueError, TypeError) as error:
         raise UsageError(one_line(error)) from error
+
+
+def check_installed(package: str, need: str, extra: str) -> None:
+    """Fail before the work, not after it, without a package that its result needs."""
+    try:
+        import_module(package)
+    except ImportError:
+        raise CommandError(f"{need} {package}: pip install 'smc-transformer[{extra}]'") from None
 
 
 def one_line(error: BaseException) -> str:

@@ -70,14 +70,6 @@ def read_for_model(path: Path | str | None, forecaster: "Forecaster", options: a
     return table
 
 
-def load_model(path: Path) -> "Forecaster":
-    """The saved forecaster in a folder, with the rows that `smct stream` has answered."""
-    with failing():
-        from smc_transformer.forecaster import Forecaster
-
-        return Forecaster.load(path)
-
-
 def dialect(options: argparse.Namespace) -> Dialect:
     """What the options say about the format."""
     return Dialect(options.separator, options.decimal, tuple(options.missing), options.time_format)

@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.errors import CommandError, failing
+from smc_transformer.cli.errors import check_installed, failing
+from smc_transformer.cli.tables import STANDARD, write_table
 from smc_transformer.support.as_json import plain
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def say(text: str) -> None:
 
 
 def remark(text: str) -> None:
-    """A line on standard error: standard output may be a table that somebody reads on."""
+    """A line on standard error: standard output may be a table for another program."""
     sys.stderr.write(text + "\n")
 
 
@@ -30,8 +31,6 @@ def say_json(value: Any) -> None:
 
 def put_table(table: "pd.DataFrame", out: Path | None, *, quiet: bool) -> None:
     """Write a table to a file, or as CSV to standard output if that is not for JSON (`quiet`)."""
-    from smc_transformer.cli.tables import STANDARD, write_table
-
     if out is None and quiet:
         return
     with failing():
@@ -40,12 +39,10 @@ def put_table(table: "pd.DataFrame", out: Path | None, *, quiet: bool) -> None:
         say(f"{out}: {len(table)} rows")
 
 
-def check_plots() -> None:
-    """Complain before the work, not after it, if pictures cannot be drawn."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise CommandError("pictures need matplotlib: pip install 'smc-transformer[plots]'") from None
+def check_plots(path: Path | None) -> None:
+    """Fail before the work, not after it, if a picture is asked for and cannot be drawn."""
+    if path is not None:
+        check_installed("matplotlib", "pictures need", "plots")
 
 
 def put_picture(figure: "Figure", path: Path, *, quiet: bool) -> None:

@@ -13,7 +13,8 @@ from smc_transformer.forecaster.backtest import Backtest, run_backtest
 from smc_transformer.forecaster.choosing import chosen_names
 from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fitted import Fitted
-from smc_transformer.forecaster.folder import JournalError, Seen, read_folder, save_folder
+from smc_transformer.forecaster.folder.access import read_folder, save_folder
+from smc_transformer.forecaster.folder.journal import JournalError, Seen
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
 from smc_transformer.forecaster.frequency import Frequency, times_after
 from smc_transformer.forecaster.panel import Panel

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from smc_transformer.forecaster.facade import Forecaster
-from smc_transformer.forecaster.folder import Writer
+from smc_transformer.forecaster.folder.access import Writer
 from smc_transformer.forecaster.rows import Row, RowError, future_series, parse_row
 from smc_transformer.forecaster.table import TableError
 from smc_transformer.support.as_json import plain, records

@@ -173,6 +173,13 @@ def in_zone_of(times: pd.Index, known: Any, where: str) -> pd.Index:
     return times if times.tz is None else times.tz_convert(known.tz)
 
 
+def with_times(table: pd.DataFrame, column: str, known: Any) -> pd.DataFrame:
+    """The table with its times as timestamps in the zone of those known; unchanged where these are whole numbers."""
+    if column not in table.columns or not isinstance(known, (pd.Timestamp, pd.DatetimeIndex)):
+        return table
+    return table.assign(**{column: in_zone_of(as_timestamps(table[column], column), known, f"column {column!r}")})
+
+
 def _zone(times: Any) -> str:
     return "have no time zone" if times.tz is None else f"are in {times.tz}"
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.options import Commands, seed
+from smc_transformer.cli.options import Commands, add_json, seed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,7 +41,7 @@ def _add_list(actions: Commands) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--data-dir", type=Path, help="folder that is searched first")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.set_defaults(run=_run_list)
 
 
@@ -65,7 +65,7 @@ def _add_prepare(actions: Commands) -> None:
         help="how training, validation and test parts are cut (the synthetic sets have folds)",
     )
     parser.add_argument("--seed", type=seed, default=0, help="seed of shuffles and of synthetic data")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.set_defaults(run=_run_prepare)
 
 

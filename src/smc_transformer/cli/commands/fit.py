@@ -5,7 +5,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.options import Commands, frequency, positive, seed, setting
+from smc_transformer.cli.errors import failing, wrong_usage
+from smc_transformer.cli.options import Commands, add_json, frequency, positive, seed, setting
+from smc_transformer.cli.reading import FILES, TARGET, TIME, add_reading_options, read_series_table
+from smc_transformer.cli.tables import TableFileError
+from smc_transformer.cli.writing import say, say_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,9 +22,6 @@ SCALINGS = ("standard", "robust", "none", "log1p")
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    from smc_transformer.cli.model_options import add_json
-    from smc_transformer.cli.reading import FILES, TARGET, TIME, add_reading_options
-
     parser = commands.add_parser(
         "fit",
         help="train a forecaster on a table of series",
@@ -84,13 +85,9 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from smc_transformer.cli.errors import failing
-    from smc_transformer.cli.reading import read_series_table
-    from smc_transformer.cli.writing import say, say_json
-
     started = time.perf_counter()
     with failing():  # before the time is spent to train the model
-        from smc_transformer.forecaster.folder import check_destination
+        from smc_transformer.forecaster.folder.access import check_destination
 
         check_destination(options.out)
     table, id_column = read_series_table(options.data, options, id_column=options.id, time_column=options.time)
@@ -119,7 +116,6 @@ def _frequency(table: "pd.DataFrame", id_column: str, time_column: str) -> str |
     """The frequency of the times; whatever else is wrong with them, the forecaster says later."""
     import pandas as pd
 
-    from smc_transformer.cli.tables import TableFileError
     from smc_transformer.forecaster.regular_times import infer_frequency
 
     for column in (id_column, time_column):
@@ -137,8 +133,6 @@ def _frequency(table: "pd.DataFrame", id_column: str, time_column: str) -> str |
 
 
 def _forecaster(options: argparse.Namespace, freq: str | int, id_column: str) -> "Forecaster":
-    from smc_transformer.cli.errors import failing, wrong_usage
-
     with failing():
         from smc_transformer.forecaster import Forecaster
     training = {} if options.steps is None else {"likelihood_steps": options.steps, "forecast_steps": options.steps}
