@@ -12,6 +12,7 @@ from smc_transformer.support.as_json import plain
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+    from rich.table import Table
 
 
 def say(text: str) -> None:
@@ -27,6 +28,13 @@ def remark(text: str) -> None:
 def say_json(value: Any) -> None:
     """A JSON document on standard output."""
     sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+
+
+def say_table(table: "Table", width: int) -> None:
+    """A table of rich on standard output; in a file or a pipe, so wide that no cell is broken."""
+    from rich.console import Console
+
+    Console(width=None if Console().is_terminal else width).print(table, markup=False)
 
 
 def put_table(table: "pd.DataFrame", out: Path | None, *, quiet: bool) -> None:

@@ -8,7 +8,7 @@ from smc_transformer.cli.model import load_model
 from smc_transformer.cli.model_options import add_command, add_data, add_horizon, add_levels, add_outputs
 from smc_transformer.cli.options import Commands, positive
 from smc_transformer.cli.reading import check_series, read_for_model
-from smc_transformer.cli.writing import check_plots, put_picture, put_table, say_json
+from smc_transformer.cli.writing import check_plots, put_picture, put_table, say_json, say_table
 from smc_transformer.support.as_json import records
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _print_metrics(metrics: "pd.DataFrame") -> None:
-    from rich.console import Console
     from rich.table import Table
 
     shown = Table()
@@ -84,5 +83,4 @@ def _print_metrics(metrics: "pd.DataFrame") -> None:
         shown.add_column(column, justify="left" if column == "target" else "right")
     for row in metrics.itertuples(index=False):
         shown.add_row(*(value if isinstance(value, str) else f"{value:.4g}" for value in row))
-    console = Console()
-    Console(width=None if console.is_terminal else 120).print(shown, markup=False)
+    say_table(shown, 120)

@@ -117,16 +117,12 @@ def _frequency(table: "pd.DataFrame", id_column: str, time_column: str) -> str |
     import pandas as pd
 
     from smc_transformer.forecaster.regular_times import infer_frequency
+    from smc_transformer.forecaster.table import check_columns, filled
 
-    for column in (id_column, time_column):
-        if column not in table.columns:
-            raise TableFileError(f"the table has no column {column!r}; it has {list(table.columns)}")
-    times = table[time_column]
+    check_columns(table, (id_column, time_column))
     if len(table) == 0:
         raise TableFileError("the table has no rows")
-    if times.isna().any():
-        row = int(times.isna().to_numpy().argmax())
-        raise TableFileError(f"column {time_column!r} is empty in row {row}: every row needs a time")
+    times = filled(table, time_column, "needs a time")
     if not (pd.api.types.is_datetime64_any_dtype(times.dtype) or pd.api.types.is_integer_dtype(times.dtype)):
         raise TableFileError(f"column {time_column!r} must hold timestamps or whole numbers, it holds {times.dtype}")
     return infer_frequency([pd.Index(part.unique()).sort_values() for _, part in times.groupby(table[id_column])])

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -79,23 +79,23 @@ def _run(options: argparse.Namespace) -> int:
         from smc_transformer.forecaster.live import Service
 
         _begin(options.model, folder)
-        with _input(options.input) as lines:
-            service = Service(
-                folder,
-                horizon=options.horizon,
-                levels=options.level,
-                n_paths=options.paths,
-                save_every=options.save_every,
-                most_steps=options.most_steps,
-                distrust=options.distrust,
-            )
+        service = Service(
+            folder,
+            horizon=options.horizon,
+            levels=options.level,
+            n_paths=options.paths,
+            save_every=options.save_every,
+            most_steps=options.most_steps,
+            distrust=options.distrust,
+        )
+        with closing(service), _input(options.input) as lines:
             before = service.n_taken
             if before:
                 remark(f"{before} lines were taken before{_other_distrust(service, options.distrust)}")
-            try:
-                _answer(service, lines, resume=options.resume)
-            finally:
-                service.close()
+            if options.resume and service.last_answer is not None:
+                _write(service.last_answer)
+            for answer in service.answers(lines, skip=before if options.resume else 0):
+                _write(answer)
             remark(f"{service.n_taken - before} lines taken, {service.n_errors} with errors")
     return 0
 
@@ -124,13 +124,6 @@ def _begin(model: Path, state: Path) -> None:
 
 def _input(path: Path | None) -> "AbstractContextManager[Iterable[bytes]]":
     return nullcontext(sys.stdin.buffer) if path is None else path.open("rb")
-
-
-def _answer(service: Any, lines: Iterable[bytes], *, resume: bool) -> None:
-    if resume and service.last_answer is not None:
-        _write(service.last_answer)
-    for answer in service.answers(lines, skip=service.n_taken if resume else 0):
-        _write(answer)
 
 
 def _write(answer: dict[str, Any]) -> None:
