@@ -8,6 +8,7 @@ import pytest
 from helpers.forecaster_tables import make, series, walks
 
 from smc_transformer.forecaster import Forecaster, SavedForecasterError
+from smc_transformer.forecaster.folder import files
 from smc_transformer.forecaster.live import Service
 
 
@@ -79,6 +80,21 @@ def test_a_forecaster_beside_a_running_stream_is_loaded_but_not_saved(folder):
         with pytest.raises(SavedForecasterError, match="another process is writing to"):
             forecaster.save(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    service.close()
+
+
+def test_a_stream_that_saves_while_a_forecaster_is_loaded_hides_no_row(folder, monkeypatch):
+    service = Service(folder, n_paths=5)
+    for number, time in enumerate((60, 61), start=1):
+        service.take(line(time), number)
+    load_fitted = files.load_fitted
+
+    def load_after_a_save(path):
+        service.save()
+        return load_fitted(path)
+
+    monkeypatch.setattr(files, "load_fitted", load_after_a_save)
+    pd.testing.assert_frame_equal(Forecaster.load(folder).predict(), service.forecaster.predict())
     service.close()
 
 

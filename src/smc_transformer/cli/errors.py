@@ -1,4 +1,4 @@
-"""How a command says that it cannot go on: one line on standard error, and an exit code for scripts."""
+"""Errors of commands: one line on standard error, and an exit code for scripts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ class CommandError(Exception):
 
 
 class UsageError(Exception):
-    """The command was asked for something that makes no sense: exit code 2."""
+    """The options contradict each other or have impossible values: exit code 2."""
 
 
 @contextmanager

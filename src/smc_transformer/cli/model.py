@@ -1,4 +1,4 @@
-"""The fitted model that a command works with: loaded, followed over new rows, saved."""
+"""The fitted model of a command: loaded, updated with new rows, saved."""
 
 import argparse
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def opened_model(options: argparse.Namespace) -> "Iterator[Forecaster]":
 
 
 def follow_rows(forecaster: "Forecaster", options: argparse.Namespace) -> "tuple[Any, Any]":
-    """Take the rows of --new; the rows, and how surprising they were. Both are None where there are none."""
+    """Update the model with the rows of --new; the rows and their surprise, or None and None without --new."""
     rows: pd.DataFrame | None = read_for_model(options.new, forecaster, options)
     if rows is None:
         return None, None
@@ -54,7 +54,7 @@ def follow_rows(forecaster: "Forecaster", options: argparse.Namespace) -> "tuple
 
 
 def _check_known(rows: "pd.DataFrame", forecaster: "Forecaster") -> None:
-    """That there are rows of known series only: a wrong name would begin a new one."""
+    """That all rows are of known series: a misspelt name would begin a new one."""
     column = forecaster.settings.id_column
     if column in rows.columns:
         known = set(forecaster.series)

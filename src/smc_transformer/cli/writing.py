@@ -1,4 +1,4 @@
-"""What commands put out: tables and JSON on standard output or in files, remarks on standard error."""
+"""Output of commands: tables and JSON on standard output or in files, remarks on standard error."""
 
 import json
 import sys
@@ -38,7 +38,7 @@ def say_table(table: "Table", width: int) -> None:
 
 
 def put_table(table: "pd.DataFrame", out: Path | None, *, quiet: bool) -> None:
-    """Write a table to a file, or as CSV to standard output if that is not for JSON (`quiet`)."""
+    """Write a table to a file, or as CSV to standard output unless JSON goes there (`quiet`)."""
     if out is None and quiet:
         return
     with failing():

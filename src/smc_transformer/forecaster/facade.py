@@ -315,7 +315,7 @@ class Forecaster:
 
     @classmethod
     def load(cls, path: str | Path) -> "Forecaster":
-        """A saved forecaster, which goes on as if nothing had happened.
+        """A saved forecaster, in the state after the last row that it has seen.
 
         The rows that a stream (`smct stream`) has answered since the states were saved are replayed from its journal,
         whether it has stopped, was killed, or is running. A running stream does not prevent loading, as forecasts

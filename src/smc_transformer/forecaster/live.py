@@ -24,7 +24,7 @@ class Service:
         n_paths: sampled futures behind forecasts.
         save_every: lines between two saves of the particle states; the lines since the last save are in the journal.
         most_steps: how far a series may jump ahead of its last row.
-        distrust: level of the interval outside which a value is taken for missing (see `Forecaster.update`).
+        distrust: level of the interval outside which a value is treated as missing (see `Forecaster.update`).
 
     Attributes:
         distrusted_before: the level at which the rows of the journal were distrusted.

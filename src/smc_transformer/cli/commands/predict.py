@@ -19,8 +19,8 @@ def add(commands: Commands) -> None:
         _run,
         help="forecast, with intervals, as a table and as a picture",
         description=(
-            "Forecasts every series from where the model stands after its last row; from whole histories in --data; or "
-            "from where the rows of --new lead it. Columns are y (the mean), y-lo-80, y-hi-80, ..."
+            "Forecasts every series from the model's saved state; from whole histories in --data; or from the state "
+            "after the rows of --new. Columns are y (the mean), y-lo-80, y-hi-80, ..."
         ),
         epilog="example: smct predict model --data data.csv --level 80 95 --out forecast.csv --plot forecast.png",
     )
@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
         put_table(table, options.out, quiet=options.json)
         if options.plot is not None:
             figure = fan_charts(forecast, new if history is None else history, shown, options.level)
-            # Without --out the table is on standard output: nothing may come between.
+            # Without --out the table is on standard output, where nothing else may be printed.
             put_picture(figure, options.plot, quiet=options.json or options.out is None)
     if options.json:
         say_json({"horizon": forecast.horizon, "series": len(forecast.names), "forecast": records(table)})
