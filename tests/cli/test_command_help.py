@@ -1,5 +1,7 @@
 """Help and usage: fast, with an example, and exit codes that scripts can use."""
 
+import logging
+import os
 import subprocess
 import sys
 
@@ -68,3 +70,31 @@ def test_interrupted_is_130(capsys, monkeypatch, model):
     monkeypatch.setattr("smc_transformer.forecaster.Forecaster.load", interrupted)
     code, _, err = run(capsys, "predict", model)
     assert (code, err) == (130, "interrupted\n")
+
+
+def test_verbose_shows_the_log_on_standard_error(model, tmp_path):
+    """A compiler that fails at once: what it said is in the log at INFO."""
+    environment = {**os.environ, "CC": "false", "SMC_TRANSFORMER_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "smc_transformer.cli", "predict", str(model), "--paths", "5"]
+    loud, also, quiet = (
+        subprocess.run(arguments, capture_output=True, text=True, env=environment)
+        for arguments in ([*command, "--verbose"], [*command[:3], "--verbose", *command[3:]], command)
+    )
+    for done in (loud, also, quiet):
+        assert done.returncode == 0
+        assert done.stdout == quiet.stdout
+        assert "the particle filter runs in torch" in done.stderr
+        assert ("what the compiler said" in done.stderr) == (done is not quiet)
+
+
+@pytest.mark.parametrize("words", [(), ("fit",), ("stream",), ("data", "list"), ("experiment", "run")])
+def test_every_command_has_the_option(words, capsys):
+    code, out, _ = run(capsys, *words, "--help")
+    assert code == 0
+    assert out.count("--verbose  ") == 1
+
+
+def test_the_log_is_silent_again_after_a_command(capsys, model):
+    assert run(capsys, "predict", model, "--verbose")[0] == 0
+    logger = logging.getLogger("smc_transformer")
+    assert (logger.level, logger.handlers) == (logging.NOTSET, [])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -168,3 +169,10 @@ def test_a_folder_saved_by_version_0_1_0_loads_and_gives_its_forecasts():
     with disabled():
         found = Forecaster.load(kept / "model").predict(level=[80], n_paths=200, seed=1)
     pd.testing.assert_frame_equal(found, expected, rtol=1e-3, check_dtype=False)
+
+
+def test_a_folder_saved_by_version_0_1_0_can_be_saved_again(tmp_path):
+    folder = shutil.copytree(Path(__file__).parent / "saved_by_0_1_0" / "model", tmp_path / "model")
+    loaded = Forecaster.load(folder)
+    loaded.save(folder)
+    pd.testing.assert_frame_equal(Forecaster.load(folder).predict(), loaded.predict())

@@ -1,11 +1,14 @@
 """The command `smct`."""
 
 import argparse
+import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import entry_points
 from types import ModuleType
+from typing import Any
 
 from smc_transformer._version import __version__
 from smc_transformer.cli.commands import backtest, fit, predict, report, score, stream
@@ -28,8 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A short spin costs nothing elsewhere. Must be set before torch is imported; the user's own setting wins.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     options = _parser().parse_args(arguments)
+    verbose = hasattr(options, "verbose")
     try:
-        code = int(options.run(options))
+        with _shown_log(options.run.__module__) if verbose else nullcontext():
+            code = int(options.run(options))
         sys.stdout.flush()  # a reader that has gone away is noticed here, not while Python ends
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
@@ -46,8 +51,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser with the options that all commands have: argparse makes the parsers of commands of the same class."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        # Absent unless given: the parser of a command must not undo what stands before the command.
+        text = "show the log of the package on standard error, such as why the filter runs without its kernels"
+        self.add_argument("--verbose", action="store_true", default=argparse.SUPPRESS, help=text)
+
+
+@contextmanager
+def _shown_log(module: str) -> Iterator[None]:
+    """Log messages at INFO on standard error: those of this package and of the package that a command is from."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    loggers = [logging.getLogger(name) for name in {__name__.partition(".")[0], module.partition(".")[0]}]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="smct",
         description="SMC Transformer: forecasts with a distribution, by sequential Monte Carlo in self-attention.",
         epilog="exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted",

@@ -1,4 +1,4 @@
-"""Compressed files, by what their names end with."""
+"""Compressed files; the ending of the file name says which compression."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,6 +75,6 @@ def unpacking() -> Iterator[None]:
     except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, ImportError) as error:
         raise PackedFileError(str(error)) from None
     except OSError as error:
-        if error.errno is None:  # what gzip and bz2 say of a file that is none of their own
+        if error.errno is None:  # raised by gzip and bz2 for a file of another format
             raise PackedFileError(str(error)) from None
         raise

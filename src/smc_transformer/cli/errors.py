@@ -1,7 +1,8 @@
-"""How a command says that it cannot go on: one line on standard error, and an exit code for scripts."""
+"""Errors of commands: one line on standard error, and an exit code for scripts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 
@@ -10,7 +11,7 @@ class CommandError(Exception):
 
 
 class UsageError(Exception):
-    """The command was asked for something that makes no sense: exit code 2."""
+    """The options contradict each other or have impossible values: exit code 2."""
 
 
 @contextmanager
@@ -30,6 +31,14 @@ def wrong_usage() -> Iterator[None]:
         yield
     except (ValueError, TypeError) as error:
         raise UsageError(one_line(error)) from error
+
+
+def check_installed(package: str, need: str, extra: str) -> None:
+    """Fail before the work, not after it, without a package that its result needs."""
+    try:
+        import_module(package)
+    except ImportError:
+        raise CommandError(f"{need} {package}: pip install 'smc-transformer[{extra}]'") from None
 
 
 def one_line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Values of options, checked while they are parsed."""
+"""Options of all commands, and values of options, which are checked while they are parsed."""
 
 import argparse
 import json
@@ -6,6 +6,11 @@ from typing import Any, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """Where a command adds itself."""
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Output for other programs."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def positive(text: str) -> int:

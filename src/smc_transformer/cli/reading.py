@@ -1,4 +1,4 @@
-"""Reading tables of series for commands: the options of their format, and how they meet a model's columns."""
+"""Reading tables of series for commands: the options of their format, and their match with a model's columns."""
 
 import argparse
 from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from smc_transformer.forecaster import Forecaster
 
 ID, TIME, TARGET = "unique_id", "ds", "y"
-"""Columns of series, times and values, where nothing else is said."""
+"""Default columns of series, times and values."""
 ONLY_SERIES = "series"
 """Name of the series in a table without a column of names."""
 FILES = "CSV, TSV or Parquet, plain or compressed; - is standard input"
@@ -70,22 +70,13 @@ def read_for_model(path: Path | str | None, forecaster: "Forecaster", options: a
     return table
 
 
-def load_model(path: Path) -> "Forecaster":
-    """The saved forecaster in a folder, after all that `smct stream` has taken."""
-    with failing():
-        from smc_transformer.forecaster import Forecaster
-        from smc_transformer.forecaster.live import recover
-
-        return recover(path) if (path / "config.json").is_file() else Forecaster.load(path)
-
-
 def dialect(options: argparse.Namespace) -> Dialect:
     """What the options say about the format."""
     return Dialect(options.separator, options.decimal, tuple(options.missing), options.time_format)
 
 
 def read_times(table: "pd.DataFrame", column: str, time_format: str | None) -> None:
-    """Turn a column of text into times, in place; a column that is absent is reported by whoever needs it."""
+    """Turn a column of text into times, in place; an absent column is reported later, by the forecaster."""
     from pandas.api.types import infer_dtype, is_numeric_dtype, is_object_dtype, is_string_dtype
 
     if column not in table.columns:
@@ -100,7 +91,7 @@ def read_times(table: "pd.DataFrame", column: str, time_format: str | None) -> N
 
 
 def as_names(names: "pd.Series[Any]", forecaster: "Forecaster") -> "pd.Series[Any]":
-    """Names as the forecaster has them: text, or whole numbers where all of its series are called by these."""
+    """Names as the forecaster has them: whole numbers if all names of its series are, else text."""
     import pandas as pd
 
     if all(isinstance(name, int) for name in forecaster.series):
@@ -110,7 +101,7 @@ def as_names(names: "pd.Series[Any]", forecaster: "Forecaster") -> "pd.Series[An
 
 
 def check_series(names: list[str] | None, known: list[Any]) -> list[Any]:
-    """The series that were asked for by --series, or all."""
+    """The series that --series names, or all."""
     if names is None:
         return known
     by_text = {str(name): name for name in known}

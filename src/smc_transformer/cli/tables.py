@@ -1,4 +1,4 @@
-"""Tables in files: CSV, TSV and Parquet, plain or compressed, by what their names end with.
+"""Tables in files: CSV, TSV and Parquet, plain or compressed; the file name's endings say which.
 
 pandas does the work; for Parquet it needs pyarrow (the extra `parquet`).
 """
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 PARQUET = (".parquet", ".pq")
 MARK = "'"
-"""Before cells that are text whatever they look like."""
+"""Put before the cells of text columns, so that pandas does not read them as numbers or as missing."""
 STANDARD = "-"
-"""As the name of a file: standard input or output, as CSV."""
+"""The file name that means standard input or output, as CSV."""
 
 
 class TableFileError(ValueError):
@@ -112,7 +112,6 @@ def _read_text(path: Path | str, dialect: Dialect, text_columns: Sequence[str]) 
 
     separator = dialect.separator or ("\t" if kind_of(path) == ".tsv" else ",")
     source = sys.stdin.buffer if str(path) == STANDARD else path
-    # With a mark before them "NA" and "007" are read as any other text.
     texts = {column: lambda cell: MARK + cell for column in text_columns}
     try:
         with unpacking():

@@ -1,16 +1,18 @@
-"""What commands put out: tables and JSON on standard output or in files, remarks on standard error."""
+"""Output of commands: tables and JSON on standard output or in files, remarks on standard error."""
 
 import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.errors import CommandError, failing
+from smc_transformer.cli.errors import check_installed, failing
+from smc_transformer.cli.tables import STANDARD, write_table
 from smc_transformer.support.as_json import plain
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+    from rich.table import Table
 
 
 def say(text: str) -> None:
@@ -19,7 +21,7 @@ def say(text: str) -> None:
 
 
 def remark(text: str) -> None:
-    """A line on standard error: standard output may be a table that somebody reads on."""
+    """A line on standard error: standard output may be a table for another program."""
     sys.stderr.write(text + "\n")
 
 
@@ -28,10 +30,15 @@ def say_json(value: Any) -> None:
     sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
 
 
-def put_table(table: "pd.DataFrame", out: Path | None, *, quiet: bool) -> None:
-    """Write a table to a file, or as CSV to standard output if that is not for JSON (`quiet`)."""
-    from smc_transformer.cli.tables import STANDARD, write_table
+def say_table(table: "Table", width: int) -> None:
+    """A table of rich on standard output; in a file or a pipe, so wide that no cell is broken."""
+    from rich.console import Console
 
+    Console(width=None if Console().is_terminal else width).print(table, markup=False)
+
+
+def put_table(table: "pd.DataFrame", out: Path | None, *, quiet: bool) -> None:
+    """Write a table to a file, or as CSV to standard output unless JSON goes there (`quiet`)."""
     if out is None and quiet:
         return
     with failing():
@@ -40,12 +47,10 @@ def put_table(table: "pd.DataFrame", out: Path | None, *, quiet: bool) -> None:
         say(f"{out}: {len(table)} rows")
 
 
-def check_plots() -> None:
-    """Complain before the work, not after it, if pictures cannot be drawn."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise CommandError("pictures need matplotlib: pip install 'smc-transformer[plots]'") from None
+def check_plots(path: Path | None) -> None:
+    """Fail before the work, not after it, if a picture is asked for and cannot be drawn."""
+    if path is not None:
+        check_installed("matplotlib", "pictures need", "plots")
 
 
 def put_picture(figure: "Figure", path: Path, *, quiet: bool) -> None:

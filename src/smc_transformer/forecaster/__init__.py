@@ -17,7 +17,7 @@ except ImportError:
 
 from smc_transformer.forecaster.backtest import Backtest
 from smc_transformer.forecaster.facade import Forecaster
-from smc_transformer.forecaster.folder import SavedForecasterError
+from smc_transformer.forecaster.folder.files import SavedForecasterError
 from smc_transformer.forecaster.forecast import Forecast
 from smc_transformer.forecaster.table import TableError
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from smc_transformer.forecaster.forecast import Number
-from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, as_timestamps, in_zone_of, read_series
+from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, as_timestamps, read_series, with_times
 from smc_transformer.scores import energy_score, joined, target_scores, where_observed
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def run_backtest(
 ) -> Backtest:
     """See `Forecaster.backtest`."""
     settings = forecaster.settings
-    table = _in_zone_of_the_fit(as_pandas(df), forecaster)
+    table = as_pandas(df)
+    if forecaster.is_fitted:
+        table = with_times(table, settings.time_column, forecaster.fitted.some_time)
     given = read_series(table, settings)
     # Rows that are known before each cutoff, first cutoff first.
     counts = [horizon + step_size * (n_windows - 1 - number) for number in range(n_windows)]
@@ -79,15 +81,6 @@ def _is_ahead(forecaster: "Forecaster", given: list[Series], count: int) -> bool
         return False
     until = forecaster.fitted.trained_until
     return all(series.times[len(series) - count - 1] >= until[series.name] for series in given if series.name in until)
-
-
-def _in_zone_of_the_fit(table: pd.DataFrame, forecaster: "Forecaster") -> pd.DataFrame:
-    """The table with its times in the zone of the fit, if there was one."""
-    settings, column = forecaster.settings, forecaster.settings.time_column
-    if not (forecaster.is_fitted and isinstance(settings.freq, str) and column in table.columns):
-        return table
-    times = in_zone_of(as_timestamps(table[column], column), forecaster.fitted.some_time, f"column {column!r}")
-    return table.assign(**{column: times})
 
 
 def _rows_until(

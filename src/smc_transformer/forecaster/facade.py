@@ -14,10 +14,12 @@ from smc_transformer.forecaster.choosing import chosen_names
 from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fitted import Fitted, Following
 from smc_transformer.forecaster.fleet import Fleet
-from smc_transformer.forecaster.folder import load_fitted, save_fitted
+from smc_transformer.forecaster.folder.access import read_folder, save_folder
+from smc_transformer.forecaster.folder.journal import JournalError, Seen
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
 from smc_transformer.forecaster.frequency import Frequency, times_after
 from smc_transformer.forecaster.panel import Panel
+from smc_transformer.forecaster.rows import PastRowError, RowError, read_row
 from smc_transformer.forecaster.settings import Settings, names
 from smc_transformer.forecaster.surprise import surprise_table
 from smc_transformer.forecaster.table import Name, Series, TableError, read_series
@@ -98,6 +100,7 @@ class Forecaster:
             time_column=time_column,
         )
         self._fitted: Fitted | None = None
+        self._seen: Seen | None = None  # of the stream of the folder that it was loaded from or saved to
         self.report: TrainingReport | None = None
 
     @property
@@ -143,7 +146,7 @@ class Forecaster:
         until = {series.name: series.times[-1] for series in given}
         fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, derived_generator(settings.seed, 1))
         fitted.following, _ = fitted.follow(given, fitted.generator)
-        self._fitted, self.report = fitted, report
+        self._fitted, self._seen, self.report = fitted, None, report
         return self
 
     def predict(
@@ -209,11 +212,11 @@ class Forecaster:
             following = fitted.following
             chosen = chosen_names(series, following.series)
         else:
-            given = {one.name: one for one in self._read(df)}
+            given = {one.name: one for one in self.read(df)}
             chosen = chosen_names(series, given)
             following, _ = fitted.follow([given[name] for name in chosen], generator)
         times = {name: times_after(following.series[name].last_time, h, self.settings.freq) for name in chosen}
-        return fitted.forecast(following, self._future(times, future), n_paths, generator)
+        return fitted.forecast(following, self.read_future(times, future), n_paths, generator)
 
     def update(self, df_new: Any, level: Numbers = (80, 95), *, distrust: Number | None = None) -> pd.DataFrame:
         """Follow the series over new rows: a filter step for each, no new training, at the cost of the new rows only.
@@ -238,7 +241,7 @@ class Forecaster:
             (percent,) = check_levels(distrust)
             doubt = Distrust(percent, len(self.settings.targets), patience=self.settings.horizon)
         last_times = {name: followed.last_time for name, followed in fitted.following.series.items()}
-        judged = fitted.update(self._read(df_new, after=last_times), doubt)
+        judged = fitted.update(self.read(df_new, after=last_times), doubt)
         return surprise_table(self.settings, judged, levels, doubt)
 
     def score(self, df: Any, level: Numbers = (80, 95)) -> pd.DataFrame:
@@ -253,7 +256,7 @@ class Forecaster:
             or 1 is a surprise), and for each level whether the value lies outside the central interval.
         """
         levels = check_levels(level)
-        given = self._read(df)
+        given = self.read(df)
         _, judged = self.fitted.follow(given, self.fitted.generator.clone_state(), judging=True)
         return surprise_table(self.settings, judged, levels)
 
@@ -303,17 +306,75 @@ class Forecaster:
     def save(self, path: str | Path) -> None:
         """Write a folder: config.json, model.safetensors, states.safetensors.
 
-        An interrupted write leaves what was there before. After `update`, only the states are written again.
+        An interrupted write leaves what was there before. After `update`, only the states are written again, and the
+        journal of a stream (`smct stream`), whose rows they hold, is emptied. A forecaster that was fitted anew
+        replaces the one in the folder, with its journal.
+
+        Raises:
+            SavedForecasterError: another process is writing to the folder, such as a running stream; or the stream
+                there has answered lines since this forecaster was loaded, which the save would undo.
         """
-        save_fitted(Path(path), self.fitted)
+        self._seen = save_folder(Path(path), self.fitted, self._seen)
 
     @classmethod
     def load(cls, path: str | Path) -> "Forecaster":
-        """A saved forecaster, which goes on as if nothing had happened."""
-        fitted = load_fitted(Path(path))
+        """A saved forecaster, in the state after the last row that it has seen.
+
+        The rows that a stream (`smct stream`) has answered since the states were saved are replayed from its journal,
+        whether it has stopped, was killed, or is running. A running stream does not prevent loading, as forecasts
+        beside it are what it is for: its files are replaced atomically and read in an order in which no row is missed.
+        Only `save` is refused then.
+        """
+        fitted, journal = read_folder(Path(path))
         forecaster = cls(**fitted.settings.to_dict())
-        forecaster._fitted = fitted
+        forecaster._fitted, forecaster._seen = fitted, journal.seen
+        for cells in journal.rows:
+            try:
+                forecaster.update(read_row(cells, fitted).table(fitted.settings), distrust=journal.distrust)
+            except PastRowError:
+                continue  # the states were saved with it
+            except (RowError, TableError) as error:
+                raise JournalError(f"{journal.path} is damaged: {error}") from None
         return forecaster
+
+    def read(self, df: Any, **options: Any) -> list[Series]:
+        """The series of a table, as every method reads it after the fit: with times in the time zone of the fit.
+
+        Args:
+            df: the table.
+            options: further ones of `forecaster.table.read_series`.
+        """
+        return read_series(df, self.settings, zone_of=self.fitted.some_time, **options)
+
+    def read_future(self, times: Mapping[Name, pd.Index], future: Any) -> dict[Name, Series]:
+        """The future inputs at the times of a forecast.
+
+        Args:
+            times: of each series.
+            future: a table of the future inputs, as in `predict`; None if there are none.
+        """
+        settings = self.settings
+        if not settings.future_inputs:
+            if future is not None:
+                raise TableError("future was given, but the forecaster has no future inputs")
+            nothing = {name: np.empty((len(index), 0)) for name, index in times.items()}
+            return {name: Series(name, index, nothing[name], nothing[name]) for name, index in times.items()}
+        if future is None:
+            raise TableError(
+                f"a forecast needs the future inputs {list(settings.future_inputs)} at the times ahead: "
+                f"give them as future, a table with {settings.id_column!r} and {settings.time_column!r}"
+            )
+        given = {series.name: series for series in self.read(future, values=())}
+        found = {}
+        for name, index in times.items():
+            if name not in given:
+                raise TableError(f"future has no rows of series {name!r}")
+            places = given[name].times.get_indexer(index)
+            if (places < 0).any():
+                first = index[int(np.flatnonzero(places < 0)[0])]
+                raise TableError(f"future has no row of series {name!r} at {first}, which the forecast needs")
+            found[name] = Series(name, index, np.empty((len(index), 0)), given[name].known[places])
+        return found
 
     def unfitted(self) -> "Forecaster":
         """A forecaster with the same settings that has not been fitted."""
@@ -339,35 +400,6 @@ class Forecaster:
         )
         units = tuple(panel.units[: len(settings.targets)].tolist())
         return train(settings, units, windows, validation, progress=progress)
-
-    def _read(self, df: Any, **options: Any) -> list[Series]:
-        """The series of a table that comes after the fit, with their times in its zone."""
-        return read_series(df, self.settings, zone_of=self.fitted.some_time, **options)
-
-    def _future(self, times: Mapping[Name, pd.Index], future: Any) -> dict[Name, Series]:
-        """What is known of the times to forecast: the future inputs that were given."""
-        settings = self.settings
-        if not settings.future_inputs:
-            if future is not None:
-                raise TableError("future was given, but the forecaster has no future inputs")
-            nothing = {name: np.empty((len(index), 0)) for name, index in times.items()}
-            return {name: Series(name, index, nothing[name], nothing[name]) for name, index in times.items()}
-        if future is None:
-            raise TableError(
-                f"a forecast needs the future inputs {list(settings.future_inputs)} at the times ahead: "
-                f"give them as future, a table with {settings.id_column!r} and {settings.time_column!r}"
-            )
-        given = {series.name: series for series in self._read(future, values=())}
-        found = {}
-        for name, index in times.items():
-            if name not in given:
-                raise TableError(f"future has no rows of series {name!r}")
-            places = given[name].times.get_indexer(index)
-            if (places < 0).any():
-                first = index[int(np.flatnonzero(places < 0)[0])]
-                raise TableError(f"future has no row of series {name!r} at {first}, which the forecast needs")
-            found[name] = Series(name, index, np.empty((len(index), 0)), given[name].known[places])
-        return found
 
 
 def _held_out(series: Series, settings: Settings, val_size: int | None, n_series: int) -> int:

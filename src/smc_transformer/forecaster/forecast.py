@@ -17,7 +17,7 @@ from torch import Tensor
 
 from smc_transformer.empirical import Samples
 from smc_transformer.forecaster.scaling import Scaler
-from smc_transformer.forecaster.table import Name, TableError, as_pandas, as_timestamps, in_zone_of
+from smc_transformer.forecaster.table import Name, TableError, as_pandas, check_columns, with_times
 from smc_transformer.model import SMCTransformer
 from smc_transformer.predictive import Mixture, VarianceParts
 from smc_transformer.report.charts.particles import BLUE, INK
@@ -101,7 +101,7 @@ class Forecast:
             A table with the series and the column log_density, in nats, in the user's units.
         """
         table = as_pandas(values)
-        self._check_columns(table, (self.id_column, *self.targets))
+        check_columns(table, (self.id_column, *self.targets))
         table = table.set_index(self.id_column)
         absent = [name for name in self.names if name not in table.index]
         if absent or not table.index.is_unique:
@@ -191,7 +191,7 @@ class Forecast:
         number, place = self.names.index(name), self.targets.index(column)
         times = self.times[number]
         if history is not None:
-            past = self._with_times(as_pandas(history))
+            past = with_times(as_pandas(history), self.time_column, self.times[0])
             past = past[past[self.id_column] == name]
             ax.plot(past[self.time_column], past[column], color=INK, linewidth=1.1, label="observed")
         shades = band_shades(check_levels(level))
@@ -233,26 +233,13 @@ class Forecast:
         return _with_plain_names(pd.DataFrame(found), self.id_column)
 
     def _values_at_times(self, values: Any) -> Float[np.ndarray, "series horizon target"]:
-        table = self._with_times(as_pandas(values))
-        self._check_columns(table, (self.id_column, self.time_column, *self.targets))
+        table = with_times(as_pandas(values), self.time_column, self.times[0])
+        check_columns(table, (self.id_column, self.time_column, *self.targets))
         own = self.mean[[self.id_column, self.time_column]]
         found = own.merge(table, on=[self.id_column, self.time_column], how="left")
         if len(found) != len(own):
             raise TableError(f"the table must hold one row for each series and time, got {len(table)} rows")
         return found[list(self.targets)].to_numpy(float, copy=True).reshape(len(self.names), self.horizon, -1)
-
-    def _with_times(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The table with times as those of the forecast: text and dates become timestamps, in the same zone."""
-        own, column = self.times[0], self.time_column
-        if column not in table.columns or not isinstance(own, pd.DatetimeIndex):
-            return table
-        times = as_timestamps(table[column], column)
-        return table.assign(**{column: in_zone_of(times, own, f"column {column!r}")})
-
-    def _check_columns(self, table: pd.DataFrame, columns: tuple[str, ...]) -> None:
-        absent = [column for column in columns if column not in table.columns]
-        if absent:
-            raise TableError(f"the table has no column {absent[0]!r}; it has {list(table.columns)}")
 
 
 def check_levels(level: Numbers) -> list[Number]:

@@ -88,10 +88,7 @@ def read_series(
     """
     table = as_pandas(table)
     values = settings.modelled if values is None else values
-    columns = (settings.id_column, settings.time_column, *values, *settings.future_inputs)
-    absent = [column for column in columns if column not in table.columns]
-    if absent:
-        raise TableError(f"the table has no column {absent[0]!r}; it has {list(table.columns)}")
+    check_columns(table, (settings.id_column, settings.time_column, *values, *settings.future_inputs))
     if len(table) == 0:
         raise TableError("the table has no rows")
     names = _names(table, settings)
@@ -115,13 +112,24 @@ def read_series(
     return found
 
 
+def check_columns(table: pd.DataFrame, columns: Sequence[str]) -> None:
+    """That a table has these columns."""
+    absent = [column for column in columns if column not in table.columns]
+    if absent:
+        raise TableError(f"the table has no column {absent[0]!r}; it has {list(table.columns)}")
+
+
+def filled(table: pd.DataFrame, name: str, need: str) -> pd.Series:
+    """A column without empty cells; `need` says why there may be none."""
+    empty = table[name].isna().to_numpy()
+    if empty.any():
+        raise TableError(f"column {name!r} is empty in row {int(empty.argmax())}: every row {need}")
+    return table[name]
+
+
 def _names(table: pd.DataFrame, settings: Settings) -> list[Name]:
     """The series of each row, as text or whole numbers."""
-    column = table[settings.id_column]
-    if column.isna().any():
-        row = int(np.flatnonzero(column.isna().to_numpy())[0])
-        raise TableError(f"column {settings.id_column!r} is empty in row {row}: every row belongs to a series")
-    names = column.tolist()
+    names = filled(table, settings.id_column, "belongs to a series").tolist()
     for row, name in enumerate(names):
         if isinstance(name, bool) or not isinstance(name, (str, int)):
             raise TableError(
@@ -131,10 +139,8 @@ def _names(table: pd.DataFrame, settings: Settings) -> list[Name]:
 
 
 def _times(table: pd.DataFrame, settings: Settings) -> pd.Index:
-    column, name = table[settings.time_column], settings.time_column
-    if column.isna().any():
-        row = int(np.flatnonzero(column.isna().to_numpy())[0])
-        raise TableError(f"column {name!r} is empty in row {row}: every row needs a time")
+    name = settings.time_column
+    column = filled(table, name, "needs a time")
     if not isinstance(settings.freq, str):
         if not pd.api.types.is_integer_dtype(column.dtype):
             raise TableError(
@@ -171,6 +177,13 @@ def in_zone_of(times: pd.Index, known: Any, where: str) -> pd.Index:
     if (times.tz is None) != (known.tz is None):
         raise TableError(f"{where}: times {_zone(times)}, but those of the fit {_zone(known)}")
     return times if times.tz is None else times.tz_convert(known.tz)
+
+
+def with_times(table: pd.DataFrame, column: str, known: Any) -> pd.DataFrame:
+    """The table with its times as timestamps in the zone of those known; unchanged where these are whole numbers."""
+    if column not in table.columns or not isinstance(known, (pd.Timestamp, pd.DatetimeIndex)):
+        return table
+    return table.assign(**{column: in_zone_of(as_timestamps(table[column], column), known, f"column {column!r}")})
 
 
 def _zone(times: Any) -> str:

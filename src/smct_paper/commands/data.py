@@ -1,12 +1,12 @@
 """`smct data`: the data sets of the experiments, and their files."""
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.options import Commands, seed
+from smc_transformer.cli.errors import one_line
+from smc_transformer.cli.options import Commands, add_json, seed
+from smc_transformer.cli.writing import remark, say_json, say_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from smct_paper.datasets.summary import Summary
 
 NAMES = ("model1", "model2", "model3", "covid", "air_quality", "weather", "energy", "stock")
+WIDTH = 240
+"""Characters of the tables in files and pipes."""
 
 
 def add(commands: Commands) -> None:
@@ -41,7 +43,7 @@ def _add_list(actions: Commands) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--data-dir", type=Path, help="folder that is searched first")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.set_defaults(run=_run_list)
 
 
@@ -65,7 +67,7 @@ def _add_prepare(actions: Commands) -> None:
         help="how training, validation and test parts are cut (the synthetic sets have folds)",
     )
     parser.add_argument("--seed", type=seed, default=0, help="seed of shuffles and of synthetic data")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.set_defaults(run=_run_prepare)
 
 
@@ -90,9 +92,9 @@ def _run_list(options: argparse.Namespace) -> int:
         }
         rows.append(row)
     if options.json:
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        say_json(rows)
     else:
-        _print(_list_table(rows))
+        say_table(_list_table(rows), WIDTH)
     return 0
 
 
@@ -124,15 +126,15 @@ def _run_prepare(options: argparse.Namespace) -> int:
         try:
             summary = summarise(name, split, seed=options.seed, data_dir=options.data_dir)
         except (OSError, ValueError, ImportError) as error:
-            message = " ".join(str(error).split())
-            sys.stderr.write(f"smct: {name}: {message}\n")
+            message = one_line(error)
+            remark(f"smct: {name}: {message}")
             results.append({"name": name, "error": message})
             continue
         results.append(summary.as_dict())
         if not options.json:
-            _print(_summary_table(summary))
+            say_table(_summary_table(summary), WIDTH)
     if options.json:
-        sys.stdout.write(json.dumps(results, indent=2) + "\n")
+        say_json(results)
     return int(any("error" in result for result in results))
 
 
@@ -153,11 +155,3 @@ def _summary_table(summary: "Summary") -> "Table":
         table.add_row("missing", ", ".join(shares) or "none")
     table.add_row("windows", ", ".join(f"{part} {count:,}" for part, count in summary.windows.items()))
     return table
-
-
-def _print(table: "Table") -> None:
-    from rich.console import Console
-
-    console = Console()
-    # In a file or a pipe nothing is known of the width: wide enough that no cell is broken.
-    Console(width=None if console.is_terminal else 240).print(table, markup=False)

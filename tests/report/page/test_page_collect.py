@@ -130,7 +130,7 @@ def test_the_particles_that_look_are_those_that_forecast(forecaster, table, futu
     collect_page(forecaster, table, future=future, n_paths=10, history=5)
     assert len(forecasting) == 2
     for one, other in zip(forecasting, looking, strict=True):
-        for name in ("keys", "lines", "log_weights"):
+        for name in ("keys", "trajectories", "log_weights"):
             assert torch.equal(getattr(one.population, name), getattr(other.population, name))
 
 
@@ -215,3 +215,21 @@ def test_times_with_a_zone_become_utc():
 
     times = pd.date_range("2024-03-31", periods=3, freq="h", tz="Europe/Berlin")
     assert plain_times(times) == ["2024-03-30T23:00:00", "2024-03-31T00:00:00", "2024-03-31T01:00:00"]
+
+
+def test_rows_in_another_zone_give_the_page_of_the_same_instants_in_that_of_the_fit():
+    """The hour of the day is an input: panels that read it in another zone would show another filter."""
+    table = make_table().drop(columns=["z", "sun"]).dropna()
+    table["ds"] = table["ds"].dt.tz_localize("Europe/Berlin")
+    table["price"] = table["ds"].dt.hour / 24.0
+    table = table[table["unique_id"] == "north"]
+    ahead = pd.date_range(table["ds"].iloc[-1], periods=HORIZON + 1, freq="h")[1:]
+    future = pd.DataFrame({"unique_id": "north", "ds": ahead, "price": 0.5})
+    settings = {"config": TINY, "training": SHORT, "n_particles": 12, "calendar": ["hour"], "future_inputs": ["price"]}
+    forecaster = Forecaster(input_size=10, horizon=HORIZON, freq="h", **settings).fit(table, progress=False)
+
+    def series_of(zone):
+        rows, known = (one.assign(ds=one["ds"].dt.tz_convert(zone)) for one in (table, future))
+        return collect_page(forecaster, rows, future=known, n_paths=20, history=20, seed=3).series
+
+    assert series_of("Asia/Tokyo") == series_of("Europe/Berlin")

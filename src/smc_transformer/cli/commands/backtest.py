@@ -3,7 +3,13 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from smc_transformer.cli.errors import failing
+from smc_transformer.cli.model import load_model
+from smc_transformer.cli.model_options import add_command, add_data, add_horizon, add_levels, add_outputs
 from smc_transformer.cli.options import Commands, positive
+from smc_transformer.cli.reading import check_series, read_for_model
+from smc_transformer.cli.writing import check_plots, put_picture, put_table, say_json, say_table
+from smc_transformer.support.as_json import records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -11,11 +17,10 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    from smc_transformer.cli.model_options import add_json, add_levels, add_model, add_picture, add_table_out
-    from smc_transformer.cli.reading import FILES, add_reading_options
-
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "backtest",
+        _run,
         help="forecast the end of known series, and score what came",
         description=(
             "Forecasts the last windows of each series from the rows before them, and scores what came: mse of the "
@@ -25,30 +30,19 @@ def add(commands: Commands) -> None:
         ),
         epilog="example: smct backtest model --data data.csv --windows 4 --out backtest.csv --plot backtest.png",
     )
-    add_model(parser)
-    parser.add_argument("--data", required=True, metavar="FILE", help=f"table of series: {FILES}")
+    add_data(parser, "table of series", required=True)
     parser.add_argument("--windows", type=positive, default=1, help="forecasts of each series (default: 1)")
     parser.add_argument("--step", type=positive, help="rows between two cutoffs (default: the horizon)")
-    parser.add_argument("--horizon", type=positive, help="steps ahead (default: that of the fit)")
+    add_horizon(parser)
     parser.add_argument("--refit", action="store_true", help="train again at each cutoff")
     parser.add_argument("--rolling", type=positive, metavar="ROWS", help="train on so many rows before a cutoff only")
-    parser.add_argument("--paths", type=positive, default=1000, help="sampled futures behind the numbers (1000)")
     add_levels(parser, (80, 95), "central intervals in the table")
-    add_table_out(parser, "the forecasts beside what came")
-    add_picture(parser, "forecasts over what came, and how often intervals held it", "the first four")
-    add_reading_options(parser)
-    add_json(parser)
-    parser.set_defaults(run=_run)
+    picture = "forecasts over what came, and how often intervals held it"
+    add_outputs(parser, "the forecasts beside what came", picture, "the first four")
 
 
 def _run(options: argparse.Namespace) -> int:
-    from smc_transformer.cli.errors import failing
-    from smc_transformer.cli.reading import check_series, load_model, read_for_model
-    from smc_transformer.cli.writing import check_plots, put_picture, put_table, say_json
-    from smc_transformer.support.as_json import records
-
-    if options.plot is not None:
-        check_plots()
+    check_plots(options.plot)
     forecaster = load_model(options.model)
     settings = forecaster.settings
     table = read_for_model(options.data, forecaster, options)
@@ -82,7 +76,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _print_metrics(metrics: "pd.DataFrame") -> None:
-    from rich.console import Console
     from rich.table import Table
 
     shown = Table()
@@ -90,5 +83,4 @@ def _print_metrics(metrics: "pd.DataFrame") -> None:
         shown.add_column(column, justify="left" if column == "target" else "right")
     for row in metrics.itertuples(index=False):
         shown.add_row(*(value if isinstance(value, str) else f"{value:.4g}" for value in row))
-    console = Console()
-    Console(width=None if console.is_terminal else 120).print(shown, markup=False)
+    say_table(shown, 120)

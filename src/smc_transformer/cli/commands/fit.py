@@ -2,11 +2,14 @@
 
 import argparse
 import time
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.options import Commands, frequency, positive, seed, setting
+from smc_transformer.cli.errors import failing, wrong_usage
+from smc_transformer.cli.options import Commands, add_json, frequency, positive, seed, setting
+from smc_transformer.cli.reading import FILES, TARGET, TIME, add_reading_options, read_series_table
+from smc_transformer.cli.tables import TableFileError
+from smc_transformer.cli.writing import say, say_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,9 +22,6 @@ SCALINGS = ("standard", "robust", "none", "log1p")
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    from smc_transformer.cli.model_options import add_json
-    from smc_transformer.cli.reading import FILES, TARGET, TIME, add_reading_options
-
     parser = commands.add_parser(
         "fit",
         help="train a forecaster on a table of series",
@@ -85,13 +85,11 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from smc_transformer.cli.errors import failing
-    from smc_transformer.cli.reading import read_series_table
-    from smc_transformer.cli.writing import say, say_json
-    from smc_transformer.forecaster.live.journal import NAME as JOURNAL
-
     started = time.perf_counter()
-    _check_out(options.out)
+    with failing():  # before the time is spent to train the model
+        from smc_transformer.forecaster.folder.access import check_destination
+
+        check_destination(options.out)
     table, id_column = read_series_table(options.data, options, id_column=options.id, time_column=options.time)
     inferred = options.freq is None
     with failing(options.data):
@@ -103,10 +101,8 @@ def _run(options: argparse.Namespace) -> int:
         say(f"frequency: {freq} (found in the times; --freq sets another)")
     with failing(options.data):
         forecaster.fit(table, options.val_size)
-    with failing(), _holding(options.out):
+    with failing():
         forecaster.save(options.out)
-        # What a stream has taken belongs to the model that was there, even if this one is its twin.
-        (options.out / JOURNAL).unlink(missing_ok=True)
     summary = _summary(forecaster, table, options.out, time.perf_counter() - started)
     if options.json:
         say_json({**summary, "freq_inferred": inferred})
@@ -116,49 +112,23 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_out(out: Path) -> None:
-    """That the model can be written there, before the time is spent to train it."""
-    from smc_transformer.cli.errors import failing
-
-    with failing():
-        from smc_transformer.forecaster.folder import check_destination
-
-        check_destination(out)
-        with _holding(out):
-            pass
-
-
-def _holding(out: Path) -> "AbstractContextManager[None]":
-    """Nobody else writes to the model that is there: a stream that follows it would put it back."""
-    from smc_transformer.forecaster.live.lock import only_writer
-
-    return only_writer(out) if (out / "config.json").exists() else nullcontext()
-
-
 def _frequency(table: "pd.DataFrame", id_column: str, time_column: str) -> str | int:
     """The frequency of the times; whatever else is wrong with them, the forecaster says later."""
     import pandas as pd
 
-    from smc_transformer.cli.tables import TableFileError
     from smc_transformer.forecaster.regular_times import infer_frequency
+    from smc_transformer.forecaster.table import check_columns, filled
 
-    for column in (id_column, time_column):
-        if column not in table.columns:
-            raise TableFileError(f"the table has no column {column!r}; it has {list(table.columns)}")
-    times = table[time_column]
+    check_columns(table, (id_column, time_column))
     if len(table) == 0:
         raise TableFileError("the table has no rows")
-    if times.isna().any():
-        row = int(times.isna().to_numpy().argmax())
-        raise TableFileError(f"column {time_column!r} is empty in row {row}: every row needs a time")
+    times = filled(table, time_column, "needs a time")
     if not (pd.api.types.is_datetime64_any_dtype(times.dtype) or pd.api.types.is_integer_dtype(times.dtype)):
         raise TableFileError(f"column {time_column!r} must hold timestamps or whole numbers, it holds {times.dtype}")
     return infer_frequency([pd.Index(part.unique()).sort_values() for _, part in times.groupby(table[id_column])])
 
 
 def _forecaster(options: argparse.Namespace, freq: str | int, id_column: str) -> "Forecaster":
-    from smc_transformer.cli.errors import failing, wrong_usage
-
     with failing():
         from smc_transformer.forecaster import Forecaster
     training = {} if options.steps is None else {"likelihood_steps": options.steps, "forecast_steps": options.steps}

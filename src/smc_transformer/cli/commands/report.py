@@ -3,16 +3,20 @@
 import argparse
 from pathlib import Path
 
+from smc_transformer.cli.errors import UsageError, check_installed, failing
+from smc_transformer.cli.model import load_model
+from smc_transformer.cli.model_options import add_command, add_data, add_forecast
 from smc_transformer.cli.options import Commands, seed
+from smc_transformer.cli.reading import read_for_model
+from smc_transformer.cli.writing import say, say_json
 
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    from smc_transformer.cli.model_options import add_forecast, add_json, add_model
-    from smc_transformer.cli.reading import FILES, add_reading_options
-
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "report",
+        _run,
         help="one HTML page with forecasts, calibration and particle health",
         description=(
             "Writes one self-contained HTML file: a fan chart of each series with history and sample paths, the "
@@ -21,27 +25,19 @@ def add(commands: Commands) -> None:
         ),
         epilog="example: smct report model --data data.csv --backtest 3 --out report.html",
     )
-    add_model(parser)
-    parser.add_argument("--data", metavar="FILE", help=f"histories to forecast from: {FILES}")
+    add_data(parser, "histories to forecast from")
     parser.add_argument("--out", type=Path, required=True, help="file for the page")
     parser.add_argument(
         "--backtest", type=seed, default=0, metavar="WINDOWS", help="forecasts of each series to score (default: none)"
     )
     parser.add_argument("--title", default="Forecast", help="heading of the page")
     add_forecast(parser)
-    add_reading_options(parser)
-    add_json(parser)
-    parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from smc_transformer.cli.errors import UsageError, failing
-    from smc_transformer.cli.reading import load_model, read_for_model
-    from smc_transformer.cli.writing import say, say_json
-
     if options.backtest and options.data is None:
         raise UsageError("--backtest compares forecasts with what came: give the series as --data")
-    _check_jinja()
+    check_installed("jinja2", "the page needs", "report")
     forecaster = load_model(options.model)
     table = read_for_model(options.data, forecaster, options)
     future = read_for_model(options.future, forecaster, options)
@@ -64,13 +60,3 @@ def _run(options: argparse.Namespace) -> int:
     else:
         say(f"{options.out}: {len(page.series)} series")
     return 0
-
-
-def _check_jinja() -> None:
-    """Complain before the work, not after it."""
-    from smc_transformer.cli.errors import CommandError
-
-    try:
-        import jinja2  # noqa: F401
-    except ImportError:
-        raise CommandError("the page needs jinja2: pip install 'smc-transformer[report]'") from None

@@ -3,7 +3,13 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from smc_transformer.cli.errors import failing
+from smc_transformer.cli.model import follow_rows, opened_model
+from smc_transformer.cli.model_options import add_command, add_levels, add_outputs, add_rows
 from smc_transformer.cli.options import Commands
+from smc_transformer.cli.reading import check_series, read_for_model
+from smc_transformer.cli.writing import check_plots, put_picture, put_table, remark, say_json
+from smc_transformer.support.as_json import records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,18 +20,10 @@ SMALLEST_TAIL = 1e-7
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    from smc_transformer.cli.model_options import (
-        add_json,
-        add_levels,
-        add_model,
-        add_picture,
-        add_rows,
-        add_table_out,
-    )
-    from smc_transformer.cli.reading import add_reading_options
-
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "score",
+        _run,
         help="find anomalies: how surprising each observed value is",
         description=(
             "Says of each observed value how expected it was, given what came before it: the log density in nats, the "
@@ -34,27 +32,17 @@ def add(commands: Commands) -> None:
         ),
         epilog="example: smct score model --data data.csv --level 99.9 --anomalies --out found.csv --plot found.png",
     )
-    add_model(parser)
     add_rows(parser, "series to score from their first rows on", required=True)
     add_levels(parser, (95, 99), "central intervals")
     parser.add_argument("--anomalies", action="store_true", help="only the anomalies, the most surprising first")
-    add_table_out(parser, "the table (default: CSV on standard output)")
-    add_picture(parser, "the values, the anomalies marked", "the first dozen")
-    add_reading_options(parser)
-    add_json(parser)
-    parser.set_defaults(run=_run)
+    picture = "the values, the anomalies marked"
+    add_outputs(parser, "the table (default: CSV on standard output)", picture, "the first dozen")
 
 
 def _run(options: argparse.Namespace) -> int:
-    from smc_transformer.cli.errors import failing
-    from smc_transformer.cli.model_options import follow_rows, opened_model
-    from smc_transformer.cli.reading import check_series, read_for_model
-    from smc_transformer.cli.writing import check_plots, put_picture, put_table, remark, say_json
     from smc_transformer.report.charts.series import surprise_charts
-    from smc_transformer.support.as_json import records
 
-    if options.plot is not None:
-        check_plots()
+    check_plots(options.plot)
     with opened_model(options) as forecaster:
         table = read_for_model(options.data, forecaster, options)
         if table is None:
@@ -70,14 +58,8 @@ def _run(options: argparse.Namespace) -> int:
             figure = surprise_charts(surprise, forecaster.settings, names, max(options.level))
             put_picture(figure, options.plot, quiet=options.json or options.out is None)
     if options.json:
-        say_json(
-            {
-                "values": len(surprise),
-                "anomalies": len(anomalies),
-                "level": max(options.level),
-                "scores": records(chosen),
-            }
-        )
+        counts = {"values": len(surprise), "anomalies": len(anomalies), "level": max(options.level)}
+        say_json({**counts, "scores": records(chosen)})
     else:
         remark(f"{len(anomalies)} of {len(surprise)} values outside {max(options.level):g} % intervals")
     return 0

@@ -58,7 +58,7 @@ def collect_page(
     n_shown = check_count(n_shown, "n_shown", at_least=0)
     settings = forecaster.settings
     forecast = forecaster.forecast(df, h, future=future, n_paths=n_paths, seed=seed)
-    given = _histories(forecaster, df)
+    given = {} if df is None else {series.name: series for series in forecaster.read(df)}
     n_rows = max(5 * forecast.horizon, settings.input_size) if history is None else check_count(history, "history")
     shown = {name: series.rows(slice(-n_rows, None)) for name, series in given.items()}
     # The generator that the forecast began with: these are its particles.
@@ -111,12 +111,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else str(value)
-
-
-def _histories(forecaster: "Forecaster", df: Any) -> "dict[Name, Series]":
-    from smc_transformer.forecaster.table import read_series
-
-    return {} if df is None else {series.name: series for series in read_series(df, forecaster.settings)}
 
 
 def _targets(

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
@@ -25,18 +24,9 @@ def known_ahead(forecaster: "Forecaster", forecast: "Forecast", future: Any) -> 
         forecast: its forecast.
         future: the table of future inputs that the forecast was given.
     """
-    from smc_transformer.forecaster.table import Series, read_series
-
-    settings = forecaster.settings
-    given = {}
-    if settings.future_inputs:
-        given = {series.name: series for series in read_series(future, settings, values=())}
-    found = {}
-    for name, times in zip(forecast.names, forecast.times, strict=True):
-        known = given[name].known[given[name].times.get_indexer(times[:1])] if given else np.empty((1, 0))
-        row = forecaster.fitted.panel.known(Series(name, times[:1], np.empty((1, 0)), known))
-        found[name] = torch.from_numpy(row).float()
-    return found
+    times = dict(zip(forecast.names, forecast.times, strict=True))
+    panel, ahead = forecaster.fitted.panel, forecaster.read_future(times, future)
+    return {name: torch.from_numpy(panel.known(series.rows(slice(1)))).float() for name, series in ahead.items()}
 
 
 def series_attention(

@@ -1,15 +1,17 @@
-"""What a line of JSON says: an observation of a known series, or an error that tells what is wrong with it."""
+"""Rows as JSON: one observation of a known series, or an error that says what is wrong with it."""
 
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pandas as pd
+import numpy as np
+import pandas as pd
 
-    from smc_transformer.forecaster import Forecaster
-    from smc_transformer.forecaster.table import Name, Series
+from smc_transformer.forecaster.fitted import Fitted
+from smc_transformer.forecaster.frequency import times_after, times_between
+from smc_transformer.forecaster.settings import Settings
+from smc_transformer.forecaster.table import Name, Series
 
 FUTURE = "future"
 """Key of the inputs that are known ahead, at the times ahead: {"future": {"price": [1.0, 1.2]}}."""
@@ -20,7 +22,11 @@ LONGEST_NUMBER = 30
 
 
 class RowError(ValueError):
-    """A line that cannot be taken, and why."""
+    """A row that cannot be used, and why."""
+
+
+class PastRowError(RowError):
+    """A row that is not after the last one of its series."""
 
 
 @dataclass(frozen=True)
@@ -31,32 +37,28 @@ class Row:
         name: the series.
         time: when.
         cells: names and values of all columns, as JSON holds them.
-        future: values of the inputs that are known ahead, by column; None if the line has none.
+        future: values of the inputs that are known ahead, by column; None if they were not given.
     """
 
-    name: "Name"
+    name: Name
     time: Any
     cells: dict[str, Any]
     future: dict[str, list[float]] | None
 
-    def table(self, forecaster: "Forecaster") -> "pd.DataFrame":
+    def table(self, settings: Settings) -> pd.DataFrame:
         """As `Forecaster.update` takes it."""
-        import pandas as pd
-
-        settings = forecaster.settings
         columns = {name: [self.cells[name]] for name in (*settings.modelled, *settings.future_inputs)}
         frame = pd.DataFrame(columns, dtype=float)
         frame[settings.id_column], frame[settings.time_column] = [self.name], pd.Index([self.time])
         return frame
 
 
-def parse_row(line: bytes, forecaster: "Forecaster", horizon: int, most_steps: int) -> Row:
-    """The observation in a line.
+def parse_row(line: bytes, fitted: Fitted, horizon: int, most_steps: int) -> Row:
+    """The observation in a line of JSON, such as {"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}.
 
     Args:
-        line: JSON, such as {"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}; null is missing. Other keys are
-            left alone.
-        forecaster: knows the columns and the series.
+        line: the line; null is missing, and further keys are ignored.
+        fitted: knows the columns and the series.
         horizon: steps ahead for which inputs must be known, if the line has any.
         most_steps: how far a series may jump ahead of its last row.
     """
@@ -66,30 +68,28 @@ def parse_row(line: bytes, forecaster: "Forecaster", horizon: int, most_steps: i
         raise RowError(f"not a line of JSON: {' '.join(str(error).split())}") from None
     if not isinstance(cells, dict):
         raise RowError(f"expected an object such as {{...}}, got {type(cells).__name__}")
-    settings = forecaster.settings
-    name = _name(cells, forecaster)
-    time = _time(cells, forecaster, name, most_steps)
-    for column in (*settings.modelled, *settings.future_inputs):
-        cells[column] = _number(cells, column)
-    kept = (settings.time_column, *settings.modelled, *settings.future_inputs)
-    future = _future(cells, settings.future_inputs, horizon)
-    return Row(name, time, {settings.id_column: name, **{column: cells[column] for column in kept}}, future)
+    return read_row(cells, fitted, horizon, most_steps)
 
 
-def future_series(row: Row, forecaster: "Forecaster", horizon: int) -> "Series":
+def read_row(cells: dict[str, Any], fitted: Fitted, horizon: int = 0, most_steps: int | None = None) -> Row:
+    """The observation in an object of JSON; arguments as in `parse_row`."""
+    settings = fitted.settings
+    name = _name(cells, fitted)
+    time = _time(cells, fitted, name, most_steps)
+    kept = {settings.id_column: name, settings.time_column: cells[settings.time_column]}
+    kept |= {column: _number(cells, column) for column in (*settings.modelled, *settings.future_inputs)}
+    return Row(name, time, kept, _future(cells, settings.future_inputs, horizon))
+
+
+def future_series(row: Row, settings: Settings, horizon: int) -> Series:
     """The times ahead, with what is known of them."""
-    import numpy as np
-
-    from smc_transformer.forecaster.frequency import times_after
-    from smc_transformer.forecaster.table import Series
-
-    times = times_after(row.time, horizon, forecaster.settings.freq)
-    known = [(row.future or {})[column][:horizon] for column in forecaster.settings.future_inputs]
+    times = times_after(row.time, horizon, settings.freq)
+    known = [(row.future or {})[column][:horizon] for column in settings.future_inputs]
     return Series(row.name, times, np.empty((horizon, 0)), np.array(known, float).reshape(-1, horizon).T)
 
 
-def _name(cells: dict[str, Any], forecaster: "Forecaster") -> "Name":
-    column, known = forecaster.settings.id_column, forecaster.fitted.following.series
+def _name(cells: dict[str, Any], fitted: Fitted) -> Name:
+    column, known = fitted.settings.id_column, fitted.following.series
     if column not in cells:
         if len(known) == 1:
             return next(iter(known))
@@ -97,7 +97,7 @@ def _name(cells: dict[str, Any], forecaster: "Forecaster") -> "Name":
     name = cells[column]
     if isinstance(name, bool) or not isinstance(name, (str, int)):
         raise RowError(f"{column!r} must be text or a whole number, got {json.dumps(name)}")
-    # Tables of text have names of text: 7 and "7" are the same to whoever sends lines.
+    # In a text table all names are text, so 7 and "7" mean the same series.
     text = str(name)
     for candidate in (name, text, int(text) if text.isdecimal() and len(text) <= LONGEST_NUMBER else name):
         if candidate in known:
@@ -105,16 +105,16 @@ def _name(cells: dict[str, Any], forecaster: "Forecaster") -> "Name":
     raise RowError(f"unknown series {name!r}")
 
 
-def _time(cells: dict[str, Any], forecaster: "Forecaster", name: "Name", most_steps: int) -> Any:
-    from smc_transformer.forecaster.frequency import times_after, times_between
-
-    settings, last = forecaster.settings, forecaster.fitted.following.series[name].last_time
+def _time(cells: dict[str, Any], fitted: Fitted, name: Name, most_steps: int | None) -> Any:
+    settings, last = fitted.settings, fitted.following.series[name].last_time
     column = settings.time_column
     if column not in cells:
         raise RowError(f"series {name!r}: there is no time {column!r}")
     time = _timestamp(cells[column], column, last) if isinstance(settings.freq, str) else _whole(cells[column], column)
     if time <= last:
-        raise RowError(f"series {name!r}: time {cells[column]} is not after the last one, {last}")
+        raise PastRowError(f"series {name!r}: time {cells[column]} is not after the last one, {last}")
+    if most_steps is None:
+        return time
     # By the length of one step first: a far time would make a long grid.
     one = times_after(last, 1, settings.freq)[0] - last
     if (time - last) / one > 2 * most_steps or len(times_between(last, time, settings.freq)) - 1 > most_steps:
@@ -122,9 +122,7 @@ def _time(cells: dict[str, Any], forecaster: "Forecaster", name: "Name", most_st
     return time
 
 
-def _timestamp(value: Any, column: str, last: "pd.Timestamp") -> "pd.Timestamp":
-    import pandas as pd
-
+def _timestamp(value: Any, column: str, last: pd.Timestamp) -> pd.Timestamp:
     if not isinstance(value, str):
         raise RowError(f"{column!r} must be a time as text (ISO 8601), got {json.dumps(value)}")
     try:

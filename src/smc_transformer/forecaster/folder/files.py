@@ -1,11 +1,11 @@
-"""Saving and loading: a folder with config.json, model.safetensors and states.safetensors; no pickle.
+"""A `Fitted` on disk: config.json, model.safetensors and states.safetensors; no pickle.
 
 config.json          format version, settings, and how inputs are scaled
 model.safetensors    the weights
 states.safetensors   the particles of every series, the generator's state, and (in its header) names, times and scaling
 
 All three carry the same fit number. What changes from row to row is in the states alone, so that saving after an
-update replaces one file, in one go.
+update replaces one file, atomically.
 """
 
 import hashlib
@@ -39,19 +39,20 @@ class SavedForecasterError(ValueError):
     """A saved forecaster that cannot be used, and why."""
 
 
-def save_fitted(path: Path, fitted: Fitted) -> None:
-    """Write the folder, or if it holds the same fit already, its states."""
-    number = _fit_number(fitted)
-    if _stored_number(path) == number:
-        _write_states(path, fitted, number)
-        return
-    check_destination(path)
+def replace_folder(path: Path, fitted: Fitted, number: str) -> None:
+    """Write a whole folder; an interrupted write leaves the one that was there.
+
+    Args:
+        path: the folder.
+        fitted: the forecaster.
+        number: of its fit, as `fit_number` says it.
+    """
     unfinished, aside = _beside(path, "unfinished"), _beside(path, "replaced")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     weights = {name: tensor.detach().contiguous() for name, tensor in fitted.model.state_dict().items()}
     save_file(weights, unfinished / MODEL, metadata={"header": json.dumps({"fit": number})})
-    _write_states(unfinished, fitted, number)
+    save_states(unfinished, fitted, number)
     config = {
         "format": FORMAT,
         "version": VERSION,
@@ -60,7 +61,7 @@ def save_fitted(path: Path, fitted: Fitted) -> None:
         "scaling": fitted.panel.to_dict(),
     }
     (unfinished / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    # A folder cannot be replaced in one go: the old one steps aside, from where `load` takes it if need be.
+    # A folder cannot be replaced atomically: the old one is moved aside, where `present` finds it if need be.
     if path.exists():
         shutil.rmtree(aside, ignore_errors=True)
         os.replace(path, aside)
@@ -68,10 +69,10 @@ def save_fitted(path: Path, fitted: Fitted) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def check_destination(path: Path) -> None:
-    """That a forecaster may be saved there: nothing, an empty folder, or one that is replaced."""
-    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / CONFIG).exists())):
-        raise SavedForecasterError(f"{path} is something else than a saved forecaster: nothing was written")
+def present(path: Path) -> Path:
+    """The folder, or where it is if somebody was interrupted while replacing it."""
+    aside = _beside(path, "replaced")
+    return aside if not path.exists() and aside.exists() else path
 
 
 def stored_fit(path: Path) -> str:
@@ -84,8 +85,6 @@ def stored_fit(path: Path) -> str:
 
 def load_fitted(path: Path) -> Fitted:
     """Read a folder; whatever is truncated, foreign or of a newer format raises a `SavedForecasterError`."""
-    if not path.exists() and _beside(path, "replaced").exists():
-        path = _beside(path, "replaced")  # somebody was interrupted between the two steps of replacing it
     config = _read_config(path)
     try:
         settings = Settings.from_dict(config["settings"])
@@ -101,7 +100,8 @@ def load_fitted(path: Path) -> Fitted:
         raise SavedForecasterError(f"{path / MODEL} does not fit the settings in {CONFIG}: {error}") from None
     tensors, header = _read_tensors(path / STATES, number)
     try:
-        parts = _rows_of_version_1(tensors, header) if config["version"] == 1 else _rows(tensors, header)
+        # Not by the version of config.json, which stays as it was when states are saved again beside it.
+        parts = _rows(tensors, header) if "blocks" in header else _rows_of_version_1(tensors, header)
         following, until = Following(Fleet(parts), {}), {}
         for one in header["series"]:
             scaler = Scaler.from_dict(one["scaler"])
@@ -117,7 +117,8 @@ def load_fitted(path: Path) -> Fitted:
     return Fitted(settings, model, panel, following, until, generator)
 
 
-def _write_states(folder: Path, fitted: Fitted, number: str) -> None:
+def save_states(folder: Path, fitted: Fitted, number: str) -> None:
+    """Write the states of all series, in one atomic replacement."""
     tensors: dict[str, Tensor] = {"generator": fitted.generator.get_state()}
     blocks = []
     for place, (names, state) in enumerate(fitted.following.fleet.blocks()):
@@ -195,7 +196,7 @@ def _read_tensors(path: Path, number: str) -> tuple[dict[str, Tensor], dict[str,
     return tensors, header
 
 
-def _fit_number(fitted: Fitted) -> str:
+def fit_number(fitted: Fitted) -> str:
     """A number that is the same for the same settings, scaling and weights."""
     digest = hashlib.sha256(json.dumps([fitted.settings.to_dict(), fitted.panel.to_dict()], sort_keys=True).encode())
     for name, tensor in sorted(fitted.model.state_dict().items()):
@@ -204,11 +205,12 @@ def _fit_number(fitted: Fitted) -> str:
     return digest.hexdigest()[:16]
 
 
-def _stored_number(path: Path) -> str | None:
+def holds_fit(path: Path, number: str) -> bool:
+    """Whether a folder holds this fit already, so that its states are all that need be written."""
     try:
-        return stored_fit(path) if (path / MODEL).exists() else None
+        return stored_fit(path) == number and (path / MODEL).exists()
     except SavedForecasterError:
-        return None
+        return False
 
 
 def _beside(path: Path, what: str) -> Path:

@@ -1,36 +1,43 @@
-"""A journal beside a saved forecaster: what was taken since its state was last saved.
+"""The journal beside a saved forecaster: the lines that a stream has answered since the states were saved.
 
-Saving the particles of every series after each line would cost as much as all series together. So a line is appended
-here, with its answer, before the answer is given; the state is saved now and then, and the journal begins anew. Who is
-killed reads the state and takes the lines of the journal again: the same numbers come out, as the state holds the
-generator's, and the head of the journal the level at which its lines were distrusted. A line that the state holds
-already (killed between saving and beginning anew) is known by its time.
+Saving the particles of every series after each line would be slow. Instead a line is appended here, with its answer,
+before the answer is given; now and then the states are saved and the journal is emptied. After a kill, the forecaster
+resumes from the saved states and replays the journal. The replay gives the same numbers: the states hold the state of
+the random generator, and the head of the journal holds the level at which its rows were distrusted. A row that the
+states hold already (after a kill between saving them and emptying the journal) is recognised by its time.
 """
 
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from smc_transformer.forecaster.folder import stored_fit
+from smc_transformer.forecaster.folder.files import SavedForecasterError, stored_fit
 
 NAME = "stream.jsonl"
 FORMAT, VERSION = "smc-transformer-stream", 1
 
 
-class JournalError(ValueError):
+class JournalError(SavedForecasterError):
     """A journal that cannot be used, and why."""
 
 
+class Seen(NamedTuple):
+    """How much of a stream a forecaster has seen."""
+
+    n_lines: int = 0
+    last_answer: dict[str, Any] | None = None
+
+
 class Journal:
-    """The journal of a folder.
+    """The journal of a folder; an absent file is an empty journal.
 
     Attributes:
-        n_lines: lines taken in the life of the stream, with and without success.
-        last_answer: to the last of them.
-        n_entries: lines since the state was saved.
-        rows: what these observed, in order.
-        distrust: the level at which they were distrusted (see `Forecaster.update`); None: not at all.
+        n_lines: lines answered in the life of the stream, errors included.
+        last_answer: the answer to the last of them.
+        n_entries: lines since the states were saved.
+        rows: their observations, in order.
+        distrust: the level at which these were distrusted (see `Forecaster.update`); None: not at all.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,22 +53,27 @@ class Journal:
             self._read()
 
     def open(self) -> None:
-        """Begin to write. What a kill has left of an unfinished line is cut off."""
+        """Begin to write. A last line that a kill has left unfinished is cut off."""
         if not self.path.exists():
             self.begin_anew()
             return
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         os.truncate(self._file, self.path.read_bytes().rfind(b"\n") + 1)
 
+    @property
+    def seen(self) -> Seen:
+        """What a forecaster has seen that holds all rows up to now."""
+        return Seen(self.n_lines, self.last_answer)
+
     def append(self, line: int, row: dict[str, Any] | None, answer: dict[str, Any]) -> None:
-        """Note a line that was taken: what it observed (None: nothing, it was wrong) and how it is answered."""
+        """Write down a line: its observation (None if it is an error) and its answer."""
         assert self._file is not None, "the journal is not open"
         entry = {"line": line, "row": row, "answer": answer}
         self._write(self._file, entry)
         self._count(entry)
 
     def begin_anew(self) -> None:
-        """Forget the rows, which the saved state holds now."""
+        """Empty the journal, whose rows the saved states hold now; the lines stay counted."""
         unfinished = self.path.with_name(NAME + ".unfinished")
         file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
         head = {"format": FORMAT, "version": VERSION, "fit": self.fit, "distrust": self.distrust}

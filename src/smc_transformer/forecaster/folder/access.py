@@ -1,0 +1,97 @@
+"""Reading and writing a whole folder: states, journal and lock together, so that no answered row is lost."""
+
+import contextlib
+from pathlib import Path
+
+from smc_transformer.forecaster.fitted import Fitted
+from smc_transformer.forecaster.folder import files
+from smc_transformer.forecaster.folder.files import SavedForecasterError
+from smc_transformer.forecaster.folder.journal import Journal, JournalError, Seen
+from smc_transformer.forecaster.folder.lock import Lock
+
+
+class Writer(contextlib.AbstractContextManager["Writer"]):
+    """The only process that writes to a folder, until it is closed.
+
+    Args:
+        folder: a saved forecaster; a `LockedError` is raised if another process writes to it.
+
+    Attributes:
+        journal: of the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        files.stored_fit(folder)  # says what is wrong with a folder that holds no forecaster
+        self.folder, self._lock = folder, Lock(folder)
+        try:
+            self.journal = Journal(folder)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def save(self, fitted: Fitted) -> None:
+        """Save the states, which hold the journal's rows by now, and empty the journal.
+
+        A process killed between the two leaves rows in the journal that the states hold too: their times tell.
+        """
+        if files.stored_fit(self.folder) != self.journal.fit:
+            raise JournalError(f"{self.folder} holds another fit now: the rows since the last save are lost")
+        files.save_states(self.folder, fitted, self.journal.fit)
+        if self.journal.path.exists():
+            self.journal.begin_anew()
+
+    def close(self) -> None:
+        """Let others write. Rows in the journal are safe there."""
+        self.journal.close()
+        self._lock.release()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def read_folder(path: Path) -> tuple[Fitted, Journal]:
+    """What was saved, and the journal of the rows since then, also while a stream is writing.
+
+    The journal is read first. States that are saved meanwhile hold all of its rows, which are then recognised by their
+    times; in the other order, rows could have moved from the journal to the states unseen.
+    """
+    path = files.present(path)
+    journal = Journal(path)
+    return files.load_fitted(path), journal
+
+
+def save_folder(path: Path, fitted: Fitted, seen: Seen | None) -> Seen:
+    """Save a forecaster; what its folder's stream has answered is in it, or nothing is written.
+
+    Args:
+        path: the folder.
+        fitted: the forecaster.
+        seen: what it has seen of the folder's stream; None for a forecaster fitted anew, which replaces a forecaster
+            that is there, with its stream.
+
+    Returns:
+        What it has seen of the stream of this folder now.
+    """
+    number = files.fit_number(fitted)
+    if seen is None or not files.holds_fit(path, number):
+        check_destination(path)
+        with Lock(path) if (path / files.CONFIG).exists() else contextlib.nullcontext():
+            files.replace_folder(path, fitted, number)
+        return Seen()
+    with Writer(path) as writer:
+        journal = writer.journal
+        if journal.n_lines and journal.seen != seen:
+            raise SavedForecasterError(
+                f"the stream of {path} has answered {journal.n_lines} lines, of which this forecaster has seen "
+                f"{seen.n_lines}: load it again, or save it to another folder"
+            )
+        writer.save(fitted)
+        return journal.seen
+
+
+def check_destination(path: Path) -> None:
+    """That a forecaster may be saved there: nothing, an empty folder, or a forecaster to which nobody is writing."""
+    if (path / files.CONFIG).exists():
+        Lock(path).release()
+    elif path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise SavedForecasterError(f"{path} is something else than a saved forecaster: nothing was written")
