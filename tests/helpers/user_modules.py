@@ -48,6 +48,24 @@ class LaplaceLaw(GaussianObservation):
         return LaplaceComponents(parameters, self.covariance.root())
 
 
+class MisjudgedComponents(GaussianComponents):
+    """Components that say their means wrongly and know their density."""
+
+    def __init__(self, mean, root):
+        super().__init__(0.7 * mean - 0.3, root)
+        self.true = GaussianComponents(mean, root)
+
+    def log_prob(self, x, observed=None):
+        return self.true.log_prob(x, observed)
+
+
+class MisjudgedLaw(GaussianObservation):
+    """Whoever takes its means and their slopes for true is wrong about X_t."""
+
+    def components(self, parameters):
+        return MisjudgedComponents(parameters, self.covariance.root())
+
+
 class WiderLaw(LaplaceLaw):
     """A grandchild of such an observation model, which inherits what the child overrides."""
 
