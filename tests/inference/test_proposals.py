@@ -22,7 +22,7 @@ from helpers.models import (
 )
 from helpers.oracles import linear_gaussian, masked_linear, quadrature
 from helpers.second_moments import assert_statistics_are_posterior_moments
-from helpers.user_modules import MisjudgedLaw
+from helpers.user_modules import MisjudgedLaw, give_law
 
 from smc_transformer import SMCTransformerConfig, kernels
 from smc_transformer.inference.proposals import PROPOSALS, guided
@@ -146,9 +146,7 @@ def test_the_grid_of_z_has_converged_and_gives_the_closed_form_of_a_linear_model
 def test_likelihood_is_unbiased_when_the_linear_read_out_is_wrong(monkeypatch, name, share):
     """A read-out that is taken for another one: the proposal is worse, and nothing else may change."""
     monkeypatch.setattr(guided, "DEFENSIVE_SHARE", share)
-    model = tiny_model(proposal=name)
-    covariance, model.observation = model.observation.covariance, MisjudgedLaw(1).double()
-    model.observation.covariance = covariance
+    model = give_law(tiny_model(proposal=name), MisjudgedLaw)
     assert_unbiased(model, TINY_SEQUENCE, exact_tiny(None))
 
 

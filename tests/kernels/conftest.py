@@ -19,6 +19,7 @@ ENTRIES = (
     "perturb_trajectories_backward",
     "attend_trajectories",
     "attend_trajectories_backward",
+    "replay_forward",
     "replay_backward",
     "fill_normal",
 )

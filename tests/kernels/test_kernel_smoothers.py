@@ -5,8 +5,9 @@ import torch
 from helpers.agreement import random_model
 from helpers.models import sequences
 
-from smc_transformer.kernels import disabled, replay
+from smc_transformer.kernels import disabled
 from smc_transformer.learning import training_step
+from smc_transformer.nn import Noise
 from smc_transformer.smc import RESAMPLERS
 
 CASES = [
@@ -18,17 +19,21 @@ CASES = [
 ]
 
 
+def noise_of_torch(dtype, d_model):
+    def draw_noise(batch, n_particles, n_steps, generator=None):
+        return Noise(*torch.randn(4, batch, n_particles, n_steps, d_model, generator=generator, dtype=dtype))
+
+    return draw_noise
+
+
 @pytest.mark.parametrize(("smoother", "lag", "settings"), CASES)
 @pytest.mark.parametrize("n_trajectories", [None, 3])
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, 1e-9), (torch.float32, 2e-3)])
-def test_trajectories_of_other_smoothers(smoother, lag, settings, n_trajectories, dtype, rounding, monkeypatch):
+def test_trajectories_of_other_smoothers(smoother, lag, settings, n_trajectories, dtype, rounding, calls, monkeypatch):
     model = random_model(smoother=smoother, smoothing_lag=lag, d_ff=6, **settings).to(dtype)
     x = sequences(3, 11).to(dtype)
     # The same noise for both: float32 noise of the kernel is not that of torch.
-    monkeypatch.setattr("smc_transformer.kernels.noise.library", lambda like: None)
-    ran = []
-    honest = replay._Work
-    monkeypatch.setattr(replay, "_Work", lambda *arguments: ran.append(arguments) or honest(*arguments))
+    monkeypatch.setattr(model.attention, "draw_noise", noise_of_torch(dtype, model.config.d_model))
 
     def run():
         model.zero_grad()
@@ -38,10 +43,11 @@ def test_trajectories_of_other_smoothers(smoother, lag, settings, n_trajectories
         return step.objective.detach(), gradients
 
     objective, gradients = run()
-    assert len(ran) == (1 if lag >= 11 else 2)  # backward, and forward unless the filter has been there
+    # Backward, and forward unless the filter has been there.
+    assert (calls["replay_forward"], calls["replay_backward"]) == (0 if lag >= 11 else 1, 1)
     with disabled():
         expected, expected_gradients = run()
-    assert len(ran) <= 2
+    assert calls["replay_forward"] + calls["replay_backward"] <= 2
     torch.testing.assert_close(objective, expected, rtol=rounding, atol=rounding)
     for name, gradient in gradients.items():
         size = float(expected_gradients[name].abs().max()) + 1e-3
