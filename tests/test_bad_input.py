@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 import torch
+from helpers.user_modules import NotingLaw, give_law
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.inference import paths as forecasting
 from smc_transformer.learning import Trainer, fit, negative_log_likelihood, training_step
 from smc_transformer.nn import Noise
 from smc_transformer.smc import WeightCollapseError
@@ -320,10 +320,12 @@ def test_uniform_on_collapse_leaves_other_sequences_alone():
 
 
 @pytest.mark.parametrize("sequence", range(3))
-def test_a_forecast_in_chunks_names_the_sequence_among_all(monkeypatch, sequence):
-    monkeypatch.setattr(forecasting, "NUMBERS_AT_ONCE", 1)  # one sequence at a time
+def test_a_forecast_in_chunks_names_the_sequence_among_all(sequence):
+    model = give_law(nearly_noiseless_model(), NotingLaw)
+    n_samples = 400_000  # one sequence at a time
     with pytest.raises(WeightCollapseError, match=rf"x\[{sequence}, {STEP}\]") as caught:
-        nearly_noiseless_model().forecast(with_outlier(1e18, sequence), 2, n_samples=2, generator=0)
+        model.forecast(with_outlier(1e18, sequence), 2, n_samples=n_samples, n_particles=2, generator=0)
+    assert set(model.observation.asked) == {1}
     assert (caught.value.sequence, caught.value.step) == (sequence, STEP)
 
 

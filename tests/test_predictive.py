@@ -6,7 +6,7 @@ import scoringrules
 import torch
 from scipy import integrate, stats
 
-from smc_transformer.nn.observation import GaussianMixture, gaussian
+from smc_transformer.nn.observation import GaussianMixture
 from smc_transformer.support.randomness import as_generator
 
 LIMIT = 4.0
@@ -341,13 +341,17 @@ def test_crps_in_float32_agrees_with_float64():
     np.testing.assert_allclose(single.crps(x.float()), double.crps(x), rtol=1e-4)
 
 
-@pytest.mark.parametrize("pairs_at_once", [1, 25, 60])
-def test_crps_does_not_depend_on_how_its_pairs_are_cut(pairs_at_once, monkeypatch):
-    mixture = random_mixture()
+@pytest.mark.parametrize("n_particles", [250, 600])
+def test_crps_of_many_particles_is_that_of_each_step_alone(n_particles):
+    """So many pairs are not handled at once: a few steps, or one, at a time."""
+    mixture = random_mixture(n_particles=n_particles)
     x = torch.randn(2, 3, 2, generator=as_generator(1), dtype=torch.float64)
-    at_once = mixture.crps(x)
-    monkeypatch.setattr(gaussian, "PAIRS_AT_ONCE", pairs_at_once)
-    torch.testing.assert_close(mixture.crps(x), at_once, rtol=1e-14, atol=0)
+    found = mixture.crps(x)
+    for b, t in np.ndindex(2, 3):
+        place = slice(b, b + 1), slice(None), slice(t, t + 1)
+        alone = GaussianMixture(mixture.log_weights[place], mixture.components.mean[place], mixture.components.root)
+        expected = alone.crps(x[b : b + 1, t : t + 1])
+        torch.testing.assert_close(found[b : b + 1, t : t + 1], expected, rtol=1e-13, atol=0)
 
 
 # --- errors -------------------------------------------------------------------------------------------------

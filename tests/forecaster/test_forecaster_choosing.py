@@ -42,17 +42,18 @@ def test_the_distribution_is_that_of_a_forecast_of_all(fitted, from_histories):
 
 
 def test_the_others_cost_nothing(fitted, monkeypatch):
-    followed = []
-    follow = type(fitted.fitted)._follow
-    monkeypatch.setattr(
-        type(fitted.fitted),
-        "_follow",
-        lambda self, ready, *rest, **options: (
-            followed.append([one.series.name for one in ready]) or follow(self, ready, *rest, **options)
-        ),
-    )
+    attention, sizes = fitted.model.attention, []
+    draw_noise = attention.draw_noise
+
+    def noting(batch, *arguments):
+        sizes.append(batch)
+        return draw_noise(batch, *arguments)
+
+    monkeypatch.setattr(attention, "draw_noise", noting)
     fitted.predict(walks(30, 30, 30), series=["b"])
-    assert followed == [["b"]]
+    assert set(sizes) == {1}
+    fitted.predict(walks(30, 30, 30))
+    assert max(sizes) == 3
 
 
 def test_future_inputs_are_needed_for_these_alone():

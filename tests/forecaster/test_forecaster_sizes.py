@@ -38,21 +38,25 @@ def test_a_failed_update_leaves_every_state_as_it_was(fitted, size):
         pd.testing.assert_frame_equal(fitted.predict(future=future()), before)  # nor has the generator moved
 
 
-def test_an_interrupted_update_leaves_every_state_as_it_was(fitted, monkeypatch):
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_an_interrupted_update_leaves_every_state_as_it_was(fitted, monkeypatch, at):
+    """One row of a series and two of another: three times particles are moved."""
     before = fitted.predict(future=future())
-    go_on, calls = type(fitted.fitted)._go_on_together, []
+    attention, calls = fitted.model.attention, []
+    draw_noise = attention.draw_noise
 
-    def interrupted(self, *arguments):
+    def interrupted(*arguments):
         calls.append(arguments)
-        if len(calls) == 2:
+        if len(calls) == at:
             raise KeyboardInterrupt
-        return go_on(self, *arguments)
+        return draw_noise(*arguments)
 
-    monkeypatch.setattr(type(fitted.fitted), "_go_on_together", interrupted)
     rows = pd.concat((series("a", [1.0], start=60), series("b", [1.0, 2.0], start=60))).assign(x=0.0)
-    with pytest.raises(KeyboardInterrupt):
-        fitted.update(rows)
-    assert len(calls) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(attention, "draw_noise", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fitted.update(rows)
+    assert len(calls) == at
     pd.testing.assert_frame_equal(fitted.predict(future=future()), before)
 
 

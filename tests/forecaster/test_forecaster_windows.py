@@ -1,6 +1,7 @@
 """Windows of training and validation: where they begin, what is held out, and how they are thinned."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from helpers.forecaster_tables import make, series, walks
@@ -85,17 +86,19 @@ def test_horizons_of_validation_windows_lie_in_the_rows_held_out():
         ((17,), 0),  # too short to hold anything out
     ],
 )
-def test_rows_held_out_by_default(lengths, expected, monkeypatch):
-    seen = []
-    from smc_transformer.forecaster import forecaster
+def test_rows_held_out_by_default(lengths, expected):
+    table = walks(*lengths)
 
-    def noted(panel, held_out, *arguments):
-        seen.extend(held_out)
-        return validation_windows(panel, held_out, *arguments)
+    def forecasts(**size):
+        return make().fit(table, progress=False, **size).predict()
 
-    monkeypatch.setattr(forecaster, "validation_windows", noted)
-    make().fit(walks(*lengths), progress=False)
-    assert set(seen) == {expected}
+    default = forecasts()
+    pd.testing.assert_frame_equal(default, forecasts(val_size=expected))
+    if expected == 0:
+        with pytest.raises(TableError, match="too few for val_size=4"):
+            forecasts(val_size=4)
+    else:
+        assert not default.equals(forecasts(val_size=expected + 1))
 
 
 def test_a_panel_of_unequal_lengths_is_fitted_and_forecast():

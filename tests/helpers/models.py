@@ -5,6 +5,9 @@ import torch
 from smc_transformer import SMCTransformer
 from smc_transformer.nn import Covariance
 
+STRUCTURES = ("isotropic", "diagonal", "full")
+"""Of covariances."""
+
 
 def make_model(seed=0, *, spread_covariances=True, **settings):
     """A float64 model with random weights and, unless they are zero, covariances that differ between coordinates."""
@@ -65,6 +68,28 @@ def tiny_model(**settings):
         model.encoder.projection.weight.fill_(0.7)
         model.readout.projection.weight.fill_(0.9)
     return model
+
+
+def gappy_model(structure="full", **settings):
+    """Window 1, linear read-out, two targets that are all the inputs there are: `masked_linear` is its oracle."""
+    defaults = {"n_inputs": 2, "d_model": 2, "initial_latent_variance": 0.2}
+    return linear_model(structure, **{**defaults, **settings})
+
+
+def gappy_sequence():
+    """One sequence with a step that is missing wholly, one partly, and two in a row."""
+    x = sequences(1, 6, 2)[0]
+    x[2] = float("nan")
+    x[3, 1] = float("nan")
+    x[5, 0] = float("nan")
+    return x
+
+
+def simulate(model, n_sequences, n_steps, seed):
+    """Sequences drawn from the model itself: a forecast from nothing but X_0."""
+    start = sequences(n_sequences, 0, model.config.n_inputs, seed=seed)
+    future = model.forecast(start, n_steps, n_samples=1, generator=seed)
+    return torch.cat((start, future[:, 0]), dim=1)
 
 
 TINY_SEQUENCE = torch.tensor([0.5, -0.8, 1.3, 0.4], dtype=torch.float64).unsqueeze(-1)

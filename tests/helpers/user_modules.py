@@ -48,6 +48,58 @@ class LaplaceLaw(GaussianObservation):
         return LaplaceComponents(parameters, self.covariance.root())
 
 
+class MisjudgedComponents(GaussianComponents):
+    """Components that say their means wrongly and know their density."""
+
+    def __init__(self, mean, root):
+        super().__init__(0.7 * mean - 0.3, root)
+        self.true = GaussianComponents(mean, root)
+
+    def log_prob(self, x, observed=None):
+        return self.true.log_prob(x, observed)
+
+
+class MisjudgedLaw(GaussianObservation):
+    """Whoever takes its means and their slopes for true is wrong about X_t."""
+
+    def components(self, parameters):
+        return MisjudgedComponents(parameters, self.covariance.root())
+
+
+class QuantileComponents(GaussianComponents):
+    """Draws without chance: the paths or particles of a sequence are at evenly spaced levels."""
+
+    def sample(self, generator=None):
+        n_draws = self.mean.shape[1]
+        levels = (torch.arange(n_draws, dtype=self.mean.dtype) + 0.5) / n_draws
+        deviation = self.root.square().sum(dim=-1).sqrt()
+        return self.mean + deviation * torch.special.ndtri(levels).view(1, -1, *[1] * (self.mean.ndim - 2))
+
+
+class NotingLaw(GaussianObservation):
+    """Notes of how many sequences it is asked at a time."""
+
+    kind = GaussianComponents
+
+    def components(self, parameters):
+        self.asked = [*getattr(self, "asked", []), len(parameters)]
+        return self.kind(parameters, self.covariance.root())
+
+
+class QuantileLaw(NotingLaw):
+    """Notes the same, and draws without chance."""
+
+    kind = QuantileComponents
+
+
+def give_law(model, law):
+    """Another observation model for a model, with the same covariance."""
+    covariance = model.observation.covariance
+    model.observation = law(model.config.n_targets).to(model.dtype)
+    model.observation.covariance = covariance
+    return model
+
+
 class WiderLaw(LaplaceLaw):
     """A grandchild of such an observation model, which inherits what the child overrides."""
 

@@ -5,8 +5,7 @@ import torch
 from helpers.models import linear_model, make_model, mean_and_error, sequences, tiny_model
 from helpers.oracles import linear_gaussian
 from helpers.oracles.importance import weighted_futures
-
-from smc_transformer.inference import paths as forecasting
+from helpers.user_modules import QuantileLaw, give_law
 
 
 def test_paths_of_the_linear_model_have_the_exact_joint_distribution():
@@ -87,18 +86,23 @@ def test_known_inputs_are_used_at_the_step_they_belong_to():
         assert differs.tolist() == [ahead > step for ahead in range(3)]
 
 
-def test_same_seed_same_paths_and_chunks_change_only_the_draws(monkeypatch):
-    model = make_model(d_model=3)
-    history = sequences(6, 4).expand(-1, -1, -1)[:1].expand(6, -1, -1)
-    whole = model.forecast(history, 3, 3000, generator=0)
-    assert torch.equal(whole, model.forecast(history, 3, 3000, generator=0))
-    monkeypatch.setattr(forecasting, "NUMBERS_AT_ONCE", 1)
-    chunked = model.forecast(history, 3, 3000, generator=0)
-    assert chunked.shape == whole.shape
-    # Six repetitions of one sequence: their means differ by chance only, as do those of the two ways.
-    difference = whole.mean(dim=(0, 1)) - chunked.mean(dim=(0, 1))
-    spread = torch.cat((whole.mean(dim=1), chunked.mean(dim=1))).std(dim=0) * (2 / 6) ** 0.5
-    assert (difference.abs() < 5 * spread).all()
+def test_same_seed_same_paths():
+    model, history = make_model(d_model=3), sequences(6, 4)
+    paths = model.forecast(history, 3, 50, generator=0)
+    assert torch.equal(paths, model.forecast(history, 3, 50, generator=0))
+    assert not torch.equal(paths, model.forecast(history, 3, 50, generator=1))
+
+
+def test_a_forecast_in_chunks_is_that_of_each_sequence():
+    """So many that not all are done at a time; draws without chance, so that they can be compared."""
+    model = give_law(make_model(d_model=3, window=1, initial_latent_variance=0.0), QuantileLaw)
+    history = sequences(9, 50)
+    paths = model.forecast(history, 2, 16_000, n_particles=1, generator=0)
+    assert 3 < max(model.observation.asked) < 9
+    model.observation.asked.clear()
+    by_three = torch.cat([model.forecast(three, 2, 16_000, n_particles=1, generator=1) for three in history.split(3)])
+    assert set(model.observation.asked) == {3}
+    torch.testing.assert_close(paths.sort(dim=1).values, by_three.sort(dim=1).values)
 
 
 @pytest.mark.parametrize("position_encoding", ["sinusoidal", "learned"])

@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from helpers.models import TINY_SEQUENCE, linear_model, make_model, mean_and_error, sequences, tiny_model
+from helpers.models import STRUCTURES, TINY_SEQUENCE, linear_model, make_model, mean_and_error, sequences, tiny_model
 from helpers.oracles import linear_gaussian, quadrature
 
 from smc_transformer import SMCTransformer
 from smc_transformer.smc import RESAMPLERS
-
-STRUCTURES = ("isotropic", "diagonal", "full")
 
 
 def repeated_filter(model: SMCTransformer, x, n_runs, n_particles, seed=0):

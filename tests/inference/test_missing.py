@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers.models import make_model, mean_and_error, sequences
+from helpers.models import STRUCTURES, gappy_model, gappy_sequence, make_model, mean_and_error, sequences
 from helpers.oracles import masked_linear
 
 from smc_transformer.learning import em_step, negative_log_likelihood, power_step_size, training_step
@@ -11,38 +11,14 @@ from smc_transformer.smc import gather_trajectories
 NAN = float("nan")
 
 
-def linear_model(structure="full", **settings):
-    """Window 1, linear read-out, two targets that are all the inputs there are."""
-    return make_model(
-        n_inputs=2,
-        n_targets=2,
-        d_model=2,
-        window=1,
-        readout="linear",
-        covariance=structure,
-        observation_covariance=structure,
-        initial_latent_variance=0.2,
-        **settings,
-    )
-
-
-def gappy_sequence():
-    """One sequence with a step that is missing wholly, one partly, and two in a row."""
-    x = sequences(1, 6, 2)[0]
-    x[2] = NAN
-    x[3, 1] = NAN
-    x[5, 0] = NAN
-    return x
-
-
 def repeated(x, n_runs):
     return x.expand(n_runs, -1, -1)
 
 
-@pytest.mark.parametrize("structure", ["isotropic", "diagonal", "full"])
+@pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("ess_threshold", [0.5, 1.0])
 def test_likelihood_of_what_is_observed_is_unbiased(structure, ess_threshold):
-    model, x = linear_model(structure, ess_threshold=ess_threshold), gappy_sequence()
+    model, x = gappy_model(structure, ess_threshold=ess_threshold), gappy_sequence()
     exact = masked_linear.log_likelihood(model, x).item()
     result = model.filter(repeated(x, 20_000), 5, generator=0)
     ratio, error = mean_and_error(torch.exp(result.log_likelihood - exact))
@@ -51,7 +27,7 @@ def test_likelihood_of_what_is_observed_is_unbiased(structure, ess_threshold):
 
 
 def test_predictions_converge_to_the_exact_conditionals():
-    model, x = linear_model(), gappy_sequence()
+    model, x = gappy_model(), gappy_sequence()
     predictive = model.filter(repeated(x, 200), 2000, generator=0).predictive
     for t in range(6):
         mean, covariance = masked_linear.conditional(model, x, t)
@@ -64,7 +40,7 @@ def test_predictions_converge_to_the_exact_conditionals():
 
 
 def test_drawn_values_have_the_exact_smoothing_distribution():
-    model, x = linear_model(), gappy_sequence()
+    model, x = gappy_model(), gappy_sequence()
     result = model.filter(repeated(x, 400), 1000, generator=0)
     values = gather_trajectories(result.completed, result.trajectories)
     weights = result.log_weights[:, :, -1].exp()[:, :, None, None]
@@ -83,7 +59,7 @@ def test_drawn_values_have_the_exact_smoothing_distribution():
 
 @pytest.mark.parametrize("gradient", ["pathwise", "score"])
 def test_gradients_with_missing_values_are_exact_in_the_limit(gradient):
-    model, x = linear_model(gradient=gradient), gappy_sequence()
+    model, x = gappy_model(gradient=gradient), gappy_sequence()
     parameters = model.gradient_parameters()
     exact = torch.autograd.grad(masked_linear.log_likelihood(model, x), list(parameters.values()), allow_unused=True)
 
@@ -106,7 +82,7 @@ def test_gradients_with_missing_values_are_exact_in_the_limit(gradient):
 
 
 def test_em_finds_the_observation_covariance_with_a_fifth_missing():
-    model = linear_model(n_particles=20)
+    model = gappy_model(n_particles=20)
     truth = model.observation.covariance.matrix().detach().clone()
     start = sequences(400, 0, 2, seed=1)
     data = torch.cat((start, model.forecast(start, 25, n_samples=1, generator=1)[:, 0]), dim=1)

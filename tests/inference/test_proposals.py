@@ -6,27 +6,28 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-import test_em
-import test_gradients
-import test_missing
 import torch
-from helpers.models import TINY_SEQUENCE, linear_model, make_model, mean_and_error, sequences, tiny_model
+from helpers.given_noise import filter_under, stream_under
+from helpers.gradients import assert_gradients_match, exact_gradient
+from helpers.models import (
+    TINY_SEQUENCE,
+    gappy_model,
+    gappy_sequence,
+    linear_model,
+    make_model,
+    mean_and_error,
+    sequences,
+    simulate,
+    tiny_model,
+)
 from helpers.oracles import linear_gaussian, masked_linear, quadrature
-from test_streaming import stream
+from helpers.second_moments import assert_statistics_are_posterior_moments
+from helpers.user_modules import MisjudgedLaw, give_law
 
 from smc_transformer import SMCTransformerConfig, kernels
-from smc_transformer.inference import population
-from smc_transformer.inference.filter import particle_filter
 from smc_transformer.inference.proposals import PROPOSALS, guided
-from smc_transformer.inference.proposals.guided import Guided, Linearised
-from smc_transformer.smc import (
-    RESAMPLERS,
-    WeightCollapseError,
-    gather_trajectories,
-    select,
-    systematic,
-    uniform_log_weights,
-)
+from smc_transformer.inference.proposals.guided import Linearised
+from smc_transformer.smc import WeightCollapseError, gather_trajectories
 from smc_transformer.support.randomness import as_generator
 
 NAN = float("nan")
@@ -49,9 +50,14 @@ def test_the_settings_know_all_proposals():
 # --- unbiased likelihoods -----------------------------------------------------------------------------------------
 
 
-def assert_unbiased(model, x, exact, *, n_runs=10_000, n_particles=5, seed=0):
+def log_likelihood_of(model, x, result):
+    return result.log_likelihood
+
+
+def assert_unbiased(model, x, exact, *, n_runs=10_000, n_particles=5, seed=0, estimate=log_likelihood_of):
     """The mean of the estimated over the exact likelihood is 1, within 4 standard errors of at most 3 %."""
-    log_likelihood = model.filter(x.expand(n_runs, -1, -1), n_particles, generator=seed).log_likelihood
+    x = x.expand(n_runs, -1, -1)
+    log_likelihood = estimate(model, x, model.filter(x, n_particles, generator=seed))
     ratio, error = mean_and_error(torch.exp(log_likelihood - exact))
     assert error < 0.03 * ratio, f"too noisy to prove anything: {error:.3f}"
     assert abs(ratio - 1) < 4 * error + 1e-9, f"biased: {ratio:.4f} +- {error:.4f}"
@@ -100,7 +106,7 @@ def transformer_model(**settings):
 def transformer_case(observation):
     """A sequence of the model's own, and its exact likelihood."""
     model = transformer_model(observation=observation)
-    x = test_em.simulate(model, 1, 3, seed=1)
+    x = simulate(model, 1, 3, seed=1)
     return x, window_one_log_likelihood(model, x)
 
 
@@ -130,62 +136,75 @@ def test_the_grid_of_z_has_converged_and_gives_the_closed_form_of_a_linear_model
         x, exact = transformer_case(observation)
         assert abs(window_one_log_likelihood(transformer_model(observation=observation), x, 41) - exact) < 1e-4
     linear = transformer_model(readout="linear")
-    x = test_em.simulate(linear, 1, 3, seed=1)
+    x = simulate(linear, 1, 3, seed=1)
     exact = linear_gaussian.log_likelihood(linear, x).item()
     assert abs(window_one_log_likelihood(linear, x) - exact) < 1e-4
-
-
-def linearise_wrongly(monkeypatch):
-    """A read-out that is taken for another one: the proposal is worse, and nothing else may change."""
-    honest = Linearised.__init__
-
-    def wrong(self, *arguments):
-        honest(self, *arguments)
-        self.residual, self.slope = 0.6 * self.residual + 0.3, 0.7 * self.slope
-        self.root = torch.linalg.cholesky(self.slope @ self.slope.mT + self.noise_root @ self.noise_root.mT)
-
-    monkeypatch.setattr(Linearised, "__init__", wrong)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("name", KNOWING)
 def test_likelihood_is_unbiased_when_the_linear_read_out_is_wrong(monkeypatch, name, share):
-    linearise_wrongly(monkeypatch)
-    monkeypatch.setattr(guided, "is_linear", lambda model: False)
+    """A read-out that is taken for another one: the proposal is worse, and nothing else may change."""
     monkeypatch.setattr(guided, "DEFENSIVE_SHARE", share)
-    assert_unbiased(tiny_model(proposal=name), TINY_SEQUENCE, exact_tiny(None))
+    model = give_law(tiny_model(proposal=name), MisjudgedLaw)
+    assert_unbiased(model, TINY_SEQUENCE, exact_tiny(None))
 
 
 # The check itself must be able to fail.
 
 
+def without_corrections(model, x, result):
+    """Particles that were never resampled, weighted as if they came from the model."""
+    assert not result.resampled.any()
+    log_density = model.observation.components(result.read_outs).log_prob(x[:, None, 1:])
+    return log_density.sum(dim=-1).logsumexp(dim=1) - math.log(log_density.shape[1])
+
+
 @pytest.mark.parametrize("name", KNOWING)
-def test_weights_without_their_correction_are_noticed(monkeypatch, name):
-    honest = Guided.propose
+def test_weights_without_their_correction_are_noticed(name):
+    tiny, transformer = (make(proposal=name, ess_threshold=0.0) for make in (tiny_model, transformer_model))
+    few, many = {"n_runs": 10_000, "n_particles": 5}, {"n_runs": 5000, "n_particles": 10}
+    for model, (x, exact), size in (
+        (tiny, (TINY_SEQUENCE, exact_tiny(None)), few),
+        (transformer, transformer_case("gaussian"), many),
+    ):
+        assert_unbiased(model, x, exact, **size)
+        with pytest.raises(AssertionError, match="biased"):
+            assert_unbiased(model, x, exact, estimate=without_corrections, **size)
 
-    def uncorrected(self, *arguments):
-        proposed = honest(self, *arguments)
-        return proposed._replace(log_correction=torch.zeros_like(proposed.log_correction))
 
-    monkeypatch.setattr(Guided, "propose", uncorrected)
+def guided_log_weights(model, x, result):
+    """Of a linear read-out in one dimension: log N(X_t; E[X_t | z without its noise], A^2 + S), whatever eps is."""
+    deviation = model.attention.attention_covariance.scale(result.noise.attention)
+    embedding = model.encoder(model.observation.features(x[:, :-1])).unsqueeze(1)
+    mean = model.read_out(result.attention - deviation, embedding, x[:, None, :-1])
+    slope = model.readout.projection.weight.square() * model.attention.attention_covariance.matrix()
+    variance = slope + model.observation.covariance.matrix()
+    return torch.distributions.Normal(mean, variance.sqrt()).log_prob(x[:, None, 1:]).squeeze(-1).detach()
+
+
+def without_division(model, x, result):
+    """The children of a selection that looked ahead, before the last of two steps, are taken as equally weighted."""
+    assert result.resampled[:, 1].all()
+    last = guided_log_weights(model, x, result)[:, :, 1]
+    return result.log_increments[:, 0] + last.logsumexp(dim=1) - math.log(last.shape[1])
+
+
+def test_weights_of_the_guided_filter_are_those_by_hand():
+    model, x = tiny_model(proposal="guided"), TINY_SEQUENCE.expand(10, -1, -1)
+    result = model.filter(x, 5, generator=0)
+    expected = guided_log_weights(model, x, result)
+    torch.testing.assert_close(result.log_weights, expected.log_softmax(dim=1))
+    torch.testing.assert_close(result.log_increments, expected.logsumexp(dim=1) - math.log(5))
+
+
+def test_children_that_are_not_divided_by_their_first_stage_weights_are_noticed():
+    model = tiny_model(proposal="auxiliary")
+    x = torch.tensor([0.5, -0.8, 2.5], dtype=torch.float64).unsqueeze(-1)  # the last is a surprise
+    exact = quadrature.exact(model, x).log_likelihood.item()
+    assert_unbiased(model, x, exact)
     with pytest.raises(AssertionError, match="biased"):
-        assert_unbiased(tiny_model(proposal=name), TINY_SEQUENCE, exact_tiny(None))
-    with pytest.raises(AssertionError, match="biased"):
-        assert_unbiased(transformer_model(proposal=name), *transformer_case("gaussian"), n_runs=5000, n_particles=10)
-
-
-def test_children_that_are_not_divided_by_their_first_stage_weights_are_noticed(monkeypatch):
-    honest = population.select
-
-    def undivided(log_weights, resample, *, first_stage, **options):
-        selection = honest(log_weights, resample, first_stage=first_stage, **options)
-        if first_stage is None:
-            return selection
-        return selection._replace(log_weights=uniform_log_weights(log_weights))
-
-    monkeypatch.setattr(population, "select", undivided)
-    with pytest.raises(AssertionError, match="biased"):
-        assert_unbiased(tiny_model(proposal="auxiliary"), TINY_SEQUENCE, exact_tiny(None))
+        assert_unbiased(model, x, exact, estimate=without_division)
 
 
 # --- the best there is, where nothing is approximated -------------------------------------------------------------
@@ -330,7 +349,7 @@ def test_replay_of_traced_trajectories_is_what_the_filter_saw(name, gaps, window
         x[1, 3], x[2, 6, 0] = NAN, NAN
     given = model.attention.draw_noise(4, 6, 9, as_generator(1))
     before = [eps.clone() for eps in given]
-    result = particle_filter(model, x, 6, as_generator(3), noise=given, keep_attention=True)
+    result = filter_under(given, model, x, as_generator(3), keep_attention=True)
     assert all(torch.equal(eps, copy) for eps, copy in zip(given, before, strict=True))  # the caller's noise is his
     assert not torch.equal(result.noise.attention, given.attention)
     assert result.noise.query is given.query
@@ -357,13 +376,13 @@ def test_the_same_seed_gives_the_same_filter_with_and_without_kernels(name):
 def test_gradients_are_exact_in_the_limit(name, gradient):
     model = tiny_model(window=2, gradient=gradient, proposal=name)
     log_likelihood = quadrature.exact(model, TINY_SEQUENCE, n_nodes=10).log_likelihood
-    exact = test_gradients.exact_gradient(model, log_likelihood)
-    test_gradients.assert_gradients_match(model, TINY_SEQUENCE, exact, n_groups=20 if gradient == "pathwise" else 12)
+    exact = exact_gradient(model, log_likelihood)
+    assert_gradients_match(model, TINY_SEQUENCE, exact, n_groups=20 if gradient == "pathwise" else 12)
 
 
 def test_statistics_are_the_exact_posterior_second_moments():
     model = tiny_model(window=2, ess_threshold=0.5, noise_learning="em", proposal="guided")
-    test_em.assert_statistics_are_posterior_moments(model)
+    assert_statistics_are_posterior_moments(model)
 
 
 # --- predictions, which know nothing of X_t -----------------------------------------------------------------------
@@ -425,8 +444,8 @@ def test_a_guided_stream_gives_the_numbers_of_the_filter(window, ess_threshold, 
     if gaps:
         x[:, 4], x[1, 9:12, 0] = NAN, NAN
     noise = model.attention.draw_noise(3, 6, 20, as_generator(1))
-    result = particle_filter(model, x, 6, as_generator(2), noise=noise)
-    _, infos = stream(model, x, 6, noise, seed=2)
+    result = filter_under(noise, model, x, as_generator(2))
+    _, infos = stream_under(noise, model, x, seed=2)
     torch.testing.assert_close(torch.stack([info.log_density for info in infos[1:]], dim=-1), result.log_increments)
     torch.testing.assert_close(torch.stack([info.ess for info in infos[1:]], dim=-1), result.ess)
     pit = torch.stack([info.pit for info in infos[1:]], dim=1)
@@ -452,15 +471,15 @@ def test_densities_of_a_stream_are_unbiased(name):
 @pytest.mark.parametrize("name", KNOWING)
 @pytest.mark.parametrize("ess_threshold", [0.5, 1.0])
 def test_likelihood_with_missing_values_is_unbiased(name, ess_threshold):
-    model, x = test_missing.linear_model(proposal=name, ess_threshold=ess_threshold), test_missing.gappy_sequence()
+    model, x = gappy_model(proposal=name, ess_threshold=ess_threshold), gappy_sequence()
     assert_unbiased(model, x, masked_linear.log_likelihood(model, x).item())
 
 
 @pytest.mark.parametrize("name", KNOWING)
 def test_steps_with_missing_values_are_those_of_the_bootstrap(name):
-    model, x = test_missing.linear_model(proposal=name), test_missing.gappy_sequence().expand(4, -1, -1)
+    model, x = gappy_model(proposal=name), gappy_sequence().expand(4, -1, -1)
     given = model.attention.draw_noise(4, 7, 6, as_generator(1))
-    result = particle_filter(model, x, 7, as_generator(0), noise=given)
+    result = filter_under(given, model, x, as_generator(0))
     gaps = x[0, 1:].isnan().any(dim=-1)
     for step, gap in enumerate(gaps.tolist()):
         kept = torch.equal(result.noise.attention[:, :, step], given.attention[:, :, step])
@@ -501,80 +520,6 @@ def test_without_noise_on_z_the_guided_filter_is_the_bootstrap():
     x = sequences(3, 8)
     one, other = (model.filter(x, 6, generator=0) for model in models)
     torch.testing.assert_close(one.log_increments, other.log_increments)
-
-
-# --- selection that looks ahead -----------------------------------------------------------------------------------
-
-WEIGHTS = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
-LOOK_AHEAD = torch.tensor([0.1, 2.0, 0.7, 3.0], dtype=torch.float64)
-
-
-@pytest.mark.parametrize("scheme", sorted(RESAMPLERS))
-def test_particles_are_drawn_by_weight_times_first_stage_and_carry_what_makes_up_for_it(scheme):
-    n_rows = 10_000
-    log_weights, first_stage = WEIGHTS.log().expand(n_rows, 4), LOOK_AHEAD.log().expand(n_rows, 4)
-    selection = select(
-        log_weights, RESAMPLERS[scheme], ess_threshold=1.0, first_stage=first_stage, generator=as_generator(0)
-    )
-    children = torch.nn.functional.one_hot(selection.ancestors, 4).double()  # (row, child, parent)
-    counts, error = mean_and_error(children.sum(dim=1))
-    wanted = WEIGHTS * LOOK_AHEAD / (WEIGHTS * LOOK_AHEAD).sum()
-    assert ((counts - 4 * wanted).abs() < 4.5 * error + 1e-9).all()
-    carried, error = mean_and_error((selection.log_weights.exp().unsqueeze(-1) * children).sum(dim=1))
-    assert (error < 0.02).all()
-    assert ((carried - WEIGHTS).abs() < 4.5 * error + 1e-9).all()
-
-
-def test_an_even_first_stage_changes_nothing():
-    log_weights = WEIGHTS.log().unsqueeze(0)
-    plain = select(log_weights, systematic, ess_threshold=1.0, generator=as_generator(3))
-    looked = select(
-        log_weights,
-        systematic,
-        ess_threshold=1.0,
-        first_stage=torch.full((1, 4), -1e4).double(),
-        generator=as_generator(3),
-    )
-    assert torch.equal(plain.ancestors, looked.ancestors)
-    torch.testing.assert_close(plain.log_weights, looked.log_weights)
-
-
-def test_rows_without_a_first_stage_fall_back_to_the_weights():
-    infinity = math.inf
-    first_stage = torch.tensor([[-infinity] * 4, [NAN] * 4, [NAN, -infinity, -infinity, NAN]], dtype=torch.float64)
-    log_weights = WEIGHTS.log().expand(3, 4)
-    selection = select(log_weights, systematic, ess_threshold=1.0, first_stage=first_stage, generator=as_generator(0))
-    assert torch.equal(selection.ancestors, systematic(log_weights, 4, as_generator(0)))
-    assert torch.equal(selection.log_weights, uniform_log_weights(log_weights))
-
-
-def test_particles_without_a_future_or_a_weight_are_not_drawn():
-    log_weights = torch.tensor([[0.5, 0.25, 0.25, 0.0]], dtype=torch.float64).log().expand(500, 4)
-    first_stage = torch.tensor([[0.0, NAN, -math.inf, 5.0]], dtype=torch.float64).expand(500, 4)
-    selection = select(
-        log_weights, RESAMPLERS["multinomial"], ess_threshold=1.0, first_stage=first_stage, generator=as_generator(0)
-    )
-    assert (selection.ancestors == 0).all()
-    assert not selection.log_weights.isnan().any()
-
-
-def test_whether_to_resample_is_asked_of_weight_times_first_stage():
-    log_weights = torch.full((2, 4), 0.25, dtype=torch.float64).log()
-    first_stage = torch.tensor([[1.0, 1.0, 1.0, 1.0], [100.0, 1.0, 1.0, 1.0]], dtype=torch.float64).log()
-    selection = select(log_weights, systematic, ess_threshold=0.5, first_stage=first_stage, generator=as_generator(0))
-    assert selection.resampled.tolist() == [False, True]
-    assert selection.ancestors[0].tolist() == [0, 1, 2, 3]
-    assert torch.equal(selection.log_weights[0], log_weights[0])  # not resampled: nothing to make up for
-    uninformed = select(
-        log_weights,
-        systematic,
-        ess_threshold=1.0,
-        informed=torch.tensor([True, False]),
-        first_stage=first_stage,
-        generator=as_generator(0),
-    )
-    assert uninformed.resampled.tolist() == [True, False]
-    assert torch.equal(uninformed.log_weights[1], log_weights[1])
 
 
 # --- out of all bounds ----------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 import torch
-from helpers.models import make_model, sequences
+from helpers.given_noise import filter_under
+from helpers.models import STRUCTURES, make_model, sequences
 
 from smc_transformer.nn import Noise
 from smc_transformer.smc import RESAMPLERS, gather_trajectories
@@ -76,21 +77,20 @@ def in_both_types(**settings):
     return double, single.float()
 
 
-def feed(monkeypatch, model, noise):
-    """Let a model's filter use this noise."""
-    monkeypatch.setattr(model.attention, "draw_noise", lambda *arguments: noise)
-
-
-@pytest.mark.parametrize("structure", ["isotropic", "diagonal", "full"])
+@pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("ess_threshold", [0.0, 0.5, 1.0])
-def test_a_float32_filter_agrees_with_a_float64_one_under_the_same_noise(monkeypatch, structure, ess_threshold):
+def test_a_float32_filter_agrees_with_a_float64_one_under_the_same_noise(structure, ess_threshold):
     settings = {"covariance": structure, "observation_covariance": structure, "ess_threshold": ess_threshold}
     double, single = in_both_types(position_encoding="sinusoidal", predict_change=True, **settings)
     x = sequences(4, 30, 2).float().double()
     noise = Noise(*torch.randn(4, 4, 6, 30, 5, generator=torch.Generator().manual_seed(1)))  # float32
-    feed(monkeypatch, single, noise)
-    feed(monkeypatch, double, Noise(*(eps.double() for eps in noise)))
-    expected, result = double.filter(x, 6, generator=2), single.filter(x.float(), 6, generator=2)
+    expected, result = (
+        filter_under(given, model, values, torch.Generator().manual_seed(2), keep_attention=True)
+        for given, model, values in (
+            (Noise(*(eps.double() for eps in noise)), double, x),
+            (noise, single, x.float()),
+        )
+    )
 
     assert result.log_increments.dtype == torch.float32
     assert torch.equal(result.ancestors, expected.ancestors)  # uniforms are drawn in float64 by both
@@ -100,7 +100,7 @@ def test_a_float32_filter_agrees_with_a_float64_one_under_the_same_noise(monkeyp
         assert_same_up_to_float32(getattr(result.predictive, name), getattr(expected.predictive, name))
 
 
-@pytest.mark.parametrize("structure", ["isotropic", "diagonal", "full"])
+@pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("window", [None, 3])
 def test_a_float32_replay_agrees_with_a_float64_one_under_the_same_noise(structure, window):
     settings = {"covariance": structure, "observation_covariance": structure, "window": window}

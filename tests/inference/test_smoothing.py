@@ -1,18 +1,20 @@
 """Smoothers around the model: densities of the future against replays, and the exact smoothing distribution."""
 
+import functools
 import math
 
 import pytest
 import torch
+from helpers.gradients import assert_gradients_match, exact_gradient
 from helpers.models import TINY_SEQUENCE, make_model, mean_and_error, sequences, tiny_model
 from helpers.oracles import quadrature
-from test_em import assert_statistics_are_posterior_moments
-from test_gradients import assert_gradients_match, exact_gradient
+from helpers.second_moments import assert_statistics_are_posterior_moments
 
 from smc_transformer.inference.future_density import NetworkFutureDensity
 from smc_transformer.learning import fit, training_step
 from smc_transformer.learning.step import smooth
-from smc_transformer.smc.smoothers import SMOOTHERS
+from smc_transformer.smc import systematic
+from smc_transformer.smc.smoothers import SMOOTHERS, History
 from smc_transformer.support.randomness import as_generator
 
 N_STEPS = len(TINY_SEQUENCE) - 1
@@ -94,7 +96,7 @@ def test_the_present_past_of_an_ancestral_trajectory_has_the_densities_of_the_fi
 # -------------------------------------------------------------------------------------------
 
 
-def smoothed_moments(model, n_particles, seed, *, n_trajectories=25, n_groups=10, n_runs=200):
+def smoothed_moments(model, n_particles, seed, *, smooth=smooth, n_trajectories=25, n_groups=10, n_runs=200):
     """Smoothed moments of independent runs, (run, time), by name."""
     x = TINY_SEQUENCE.expand(n_runs, -1, -1)
     groups = []
@@ -117,10 +119,10 @@ def smoothed_moments(model, n_particles, seed, *, n_trajectories=25, n_groups=10
     return {name: torch.cat([group[name] for group in groups]) for name in groups[0]}
 
 
-def assert_trajectories_have_the_smoothing_distribution(model):
+def assert_trajectories_have_the_smoothing_distribution(model, **options):
     """Extrapolate from M and 2 M particles, which removes the bias of order 1 / M, and compare within 4.5 errors."""
     exact = quadrature.exact(model, TINY_SEQUENCE)
-    few, many = (smoothed_moments(model, n_particles, seed) for seed, n_particles in ((1, 60), (2, 120)))
+    few, many = (smoothed_moments(model, n_particles, seed, **options) for seed, n_particles in ((1, 60), (2, 120)))
     for name in few:
         mean, error = mean_and_error(2 * many[name] - few[name])
         expected = getattr(exact, name)
@@ -154,18 +156,27 @@ def test_what_a_short_lag_costs(smoother, lag):
     assert 0.05 < largest_bias(tiny_model(smoother=smoother, smoothing_lag=lag)) < 0.25
 
 
-def test_backward_that_ignores_the_future_is_noticed(monkeypatch):
-    def ignorant(history, n_trajectories, lag, resample, future_density, generator=None):
-        def nothing(step, trajectories, lag):
-            return torch.zeros_like(future_density(step, trajectories, lag))
+def backward_by_hand(model, x, result, n_trajectories, generator, *, sees_the_future=True):
+    history, look_ahead = (
+        History(result.ancestors, result.log_weights),
+        LookAhead(model, x, result.noise, result.ancestors),
+    )
 
-        return honest(history, n_trajectories, lag, resample, nothing, generator)
+    def future(*arguments):
+        return look_ahead(*arguments) if sees_the_future else torch.zeros_like(look_ahead(*arguments))
 
-    honest = SMOOTHERS["backward"]
-    monkeypatch.setitem(SMOOTHERS, "backward", ignorant)
+    return SMOOTHERS["backward"](history, n_trajectories, N_STEPS, systematic, future, generator)
+
+
+def test_backward_that_ignores_the_future_is_noticed():
     model = tiny_model(smoother="backward", smoothing_lag=N_STEPS)
+    x = sequences(3, N_STEPS)
+    result = model.filter(x, 7, generator=0)
+    found, expected = (function(model, x, result, 5, as_generator(1)) for function in (backward_by_hand, smooth))
+    assert torch.equal(found.trajectories, expected.trajectories)
+    ignorant = functools.partial(backward_by_hand, sees_the_future=False)
     with pytest.raises(AssertionError, match="differs from its exact value"):
-        assert_trajectories_have_the_smoothing_distribution(model)
+        assert_trajectories_have_the_smoothing_distribution(model, smooth=ignorant)
 
 
 def test_trajectories_of_the_filter_distribution_are_noticed():

@@ -7,6 +7,7 @@ from helpers.models import sequences
 
 from smc_transformer.kernels import disabled
 from smc_transformer.learning import training_step
+from smc_transformer.nn import Noise
 from smc_transformer.smc import RESAMPLERS
 
 CASES = [
@@ -16,6 +17,13 @@ CASES = [
     ("backward", 1, {"resampling": "multinomial", "d_model": 7, "observation": "student_t"}),
     ("backward", 3, {"window": 2, "readout": "linear", "d_model": 4}),
 ]
+
+
+def noise_of_torch(dtype, d_model):
+    def draw_noise(batch, n_particles, n_steps, generator=None):
+        return Noise(*torch.randn(4, batch, n_particles, n_steps, d_model, generator=generator, dtype=dtype))
+
+    return draw_noise
 
 
 @pytest.mark.parametrize(("smoother", "lag", "settings"), CASES)

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 from helpers.models import assert_same, make_model, sequences, weights
+from helpers.watched_goals import WatchedGoal
 
 from smc_transformer.learning import fit
-from smc_transformer.learning import trainer as trainer_module
 from smc_transformer.learning.averaging import WeightAverage
 
 TRAIN, VALIDATION = sequences(20, 6, seed=1), sequences(8, 6, seed=2)
@@ -34,21 +34,18 @@ def naive_average(start, snapshots, keep):
 
 @pytest.mark.parametrize("keep", [0.0, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("settings", [{"noise_learning": "em"}, {"observation": "student_t"}], ids=str)
-def test_the_average_of_a_training_is_the_naive_one(monkeypatch, keep, settings):
-    """What EM learns is a part of it: latent and observation covariances, correlations and bounds."""
-    model = small_model(**settings)
-    start, snapshots, averages = weights(model), [], []
-    honest = WeightAverage.update
+def test_the_average_of_a_training_is_the_naive_one(keep, settings):
+    """What EM learns is a part of it: latent and observation covariances, correlations and bounds.
 
-    def update(self, step):
-        snapshots.append(weights(self.model))
-        honest(self, step)
-        averages.append(dict(self.weights))
-
-    monkeypatch.setattr(WeightAverage, "update", update)
-    fit(model, TRAIN, averaging=keep, **SETTINGS)
-    assert len(snapshots) == 12
-    for number in (1, 2, 12):
+    An epoch for each step: validation sees the average, and after the epoch the model has its own weights.
+    """
+    model, goal = small_model(**settings), WatchedGoal()
+    start, snapshots = weights(model), []
+    every_step = {**SETTINGS, "epochs": 12, "steps_per_epoch": 1, "averaging": keep}
+    fit(model, TRAIN, VALIDATION, goal=goal, on_epoch=lambda _: snapshots.append(weights(model)), **every_step)
+    averages = [call.weights for call in goal.validations]
+    assert len(snapshots) == len(averages) == 12
+    for number in range(1, 13):
         expected = naive_average(start, snapshots[:number], keep)
         for name, value in averages[number - 1].items():
             torch.testing.assert_close(value, expected[name], msg=lambda text, of=name: f"{of}: {text}")
@@ -56,7 +53,9 @@ def test_the_average_of_a_training_is_the_naive_one(monkeypatch, keep, settings)
     assert by_em
     assert all(value.isfinite().all() for value in averages[-1].values())
     # Without validation the model ends at its last average.
-    assert_same(weights(model), averages[-1])
+    unvalidated = small_model(**settings)
+    fit(unvalidated, TRAIN, averaging=keep, **SETTINGS)
+    assert_same(weights(unvalidated), averages[-1])
 
 
 def test_the_start_is_soon_forgotten():
@@ -131,24 +130,15 @@ def test_parameters_are_the_same_objects_before_during_and_after():
     assert [id(parameter) for parameter in model.parameters()] == before
 
 
-def test_the_average_is_what_is_validated_and_kept(monkeypatch):
-    model = small_model()
-    validated, trained = [], []
-    honest = trainer_module.Likelihood.validate
-
-    def validate(self, model, *arguments, **options):
-        validated.append((weights(model), honest(self, model, *arguments, **options)))
-        return validated[-1][1]
-
-    monkeypatch.setattr(trainer_module.Likelihood, "validate", validate)
-    history = fit(
-        model, TRAIN, VALIDATION, averaging=0.9, on_epoch=lambda report: trained.append(weights(model)), **SETTINGS
-    )
-    assert [report.validation_loss for report in history] == [loss for _, loss in validated]
+def test_the_average_is_what_is_validated_and_kept():
+    model, goal, trained = small_model(), WatchedGoal(), []
+    settings = {**SETTINGS, "averaging": 0.9, "on_epoch": lambda report: trained.append(weights(model))}
+    history = fit(model, TRAIN, VALIDATION, goal=goal, **settings)
+    assert [report.validation_loss for report in history] == [call.result for call in goal.validations]
     best = min(range(3), key=lambda epoch: history[epoch].validation_loss)
-    assert_same(weights(model), validated[best][0])
-    for (average, _), own in zip(validated, trained, strict=True):
-        assert not torch.equal(average["readout.projection.weight"], own["readout.projection.weight"])
+    assert_same(weights(model), goal.validations[best].weights)
+    for call, own in zip(goal.validations, trained, strict=True):
+        assert not torch.equal(call.weights["readout.projection.weight"], own["readout.projection.weight"])
 
 
 def test_averaging_does_not_change_what_is_trained():

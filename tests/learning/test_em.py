@@ -1,11 +1,21 @@
 """Proof 7: EM gives back the covariances of simulated data, and its update is the formula."""
 
+import functools
 import math
 
 import pytest
 import torch
-from helpers.models import TINY_SEQUENCE, make_model, mean_and_error, random_covariance, sequences, tiny_model
+from helpers.models import (
+    STRUCTURES,
+    TINY_SEQUENCE,
+    make_model,
+    random_covariance,
+    sequences,
+    simulate,
+    tiny_model,
+)
 from helpers.oracles import quadrature
+from helpers.second_moments import assert_statistics_are_posterior_moments, training_statistics
 
 from smc_transformer.learning import (
     em_statistics,
@@ -15,12 +25,9 @@ from smc_transformer.learning import (
     power_step_size,
     training_step,
 )
-from smc_transformer.learning import step as step_module
 from smc_transformer.learning.em import Statistics
 from smc_transformer.nn import COVARIANCES, Noise
-from smc_transformer.smc.weights import uniform_log_weights
-
-STRUCTURES = ("isotropic", "diagonal", "full")
+from smc_transformer.smc import uniform_log_weights
 
 
 def project(matrix, structure):
@@ -28,13 +35,6 @@ def project(matrix, structure):
     if structure == "isotropic":
         return matrix.diagonal().mean() * torch.eye(len(matrix), dtype=matrix.dtype)
     return matrix.diagonal().diag() if structure == "diagonal" else matrix
-
-
-def simulate(model, n_sequences, n_steps, seed):
-    """Sequences drawn from the model itself: a forecast from nothing but X_0."""
-    start = sequences(n_sequences, 0, model.config.n_inputs, seed=seed)
-    future = model.forecast(start, n_steps, n_samples=1, generator=seed)
-    return torch.cat((start, future[:, 0]), dim=1)
 
 
 def test_step_sizes_are_those_of_the_paper():
@@ -116,28 +116,6 @@ def _seed(number):
     return torch.Generator().manual_seed(number)
 
 
-def em_estimates(model, n_particles, seed, **options):
-    """Statistics (group, 5) of every noise; each group averages 100 independent runs."""
-    groups = []
-    for group in range(40):
-        generator = _seed(1000 * seed + group)
-        x = TINY_SEQUENCE.expand(100, -1, -1)
-        statistics = training_step(model, x, n_particles=n_particles, generator=generator, **options).statistics
-        moments = {**statistics.latent, "observation": statistics.observation}
-        groups.append(torch.stack([moments[name].reshape(()) for name in quadrature.ResidualSquares._fields]))
-    return torch.stack(groups)
-
-
-def assert_statistics_are_posterior_moments(model, **options):
-    """Extrapolate from M and 2 M particles, which removes the bias of order 1 / M, and compare within 4.5 errors."""
-    exact = torch.stack(quadrature.exact(model, TINY_SEQUENCE).residual_squares).detach()
-    few, many = em_estimates(model, 100, seed=1, **options), em_estimates(model, 200, seed=2, **options)
-    mean, error = mean_and_error(2 * many - few)
-    assert (error < 0.01 * exact).all(), "too noisy to prove anything"
-    deviation = dict(zip(quadrature.ResidualSquares._fields, (mean - exact) / error, strict=True))
-    assert all(abs(errors) < 4.5 for errors in deviation.values()), f"statistics off by {deviation} standard errors"
-
-
 @pytest.mark.parametrize("gradient", ["pathwise", "score"])
 @pytest.mark.parametrize(("window", "ess_threshold"), [(2, 1.0), (None, 0.5)])
 def test_statistics_are_the_exact_posterior_second_moments(window, ess_threshold, gradient):
@@ -157,28 +135,34 @@ def test_posterior_second_moments_differ_from_the_covariances():
         assert abs(getattr(exact, name) / covariance.matrix().item() - 1) > 0.02, name
 
 
-def test_noise_that_is_not_gathered_along_trajectories_is_noticed(monkeypatch):
+def statistics_by_hand(model, x, *, gathered=True, weighted=True, n_particles, generator):
+    """What the ancestral trajectories of a filter tell, with or without a mistake."""
+    result = model.filter(x, n_particles, generator)
+    trajectories, log_weights = result.trajectories, result.log_weights[:, :, -1]
+    parameters = model.replay(x, result.noise.along(trajectories)).parameters.detach()
+    if not gathered:
+        trajectories = torch.arange(n_particles).view(1, -1, 1).expand_as(trajectories)
+    if not weighted:
+        log_weights = uniform_log_weights(log_weights)
+    return em_statistics(model, x[:, None, 1:], parameters, result.noise, trajectories, log_weights)
+
+
+def test_statistics_are_those_of_the_weighted_ancestral_trajectories():
+    model, x = tiny_model(window=2, noise_learning="em"), sequences(3, 6)
+    found, expected = (
+        statistics(model, x, n_particles=9, generator=_seed(0))
+        for statistics in (training_statistics, statistics_by_hand)
+    )
+    torch.testing.assert_close(found.observation, expected.observation)
+    torch.testing.assert_close(found.latent, expected.latent)
+
+
+@pytest.mark.parametrize("mistake", ["gathered", "weighted"])
+def test_noise_that_is_not_gathered_and_trajectories_without_weights_are_noticed(mistake):
     """The check itself must be able to fail."""
-    honest_statistics = step_module.em_statistics
-
-    def ungathered(model, targets, parameters, noise, trajectories, log_weights):
-        themselves = torch.arange(trajectories.shape[1]).view(1, -1, 1).expand_as(trajectories)
-        return honest_statistics(model, targets, parameters, noise, themselves, log_weights)
-
-    monkeypatch.setattr(step_module, "em_statistics", ungathered)
+    wrong = functools.partial(statistics_by_hand, **{mistake: False})
     with pytest.raises(AssertionError, match="statistics off by"):
-        assert_statistics_are_posterior_moments(tiny_model(window=2, noise_learning="em"))
-
-
-def test_trajectories_without_their_weights_are_noticed(monkeypatch):
-    honest = step_module.em_statistics
-
-    def unweighted(model, targets, parameters, noise, trajectories, log_weights):
-        return honest(model, targets, parameters, noise, trajectories, uniform_log_weights(log_weights))
-
-    monkeypatch.setattr(step_module, "em_statistics", unweighted)
-    with pytest.raises(AssertionError, match="statistics off by"):
-        assert_statistics_are_posterior_moments(tiny_model(window=2, noise_learning="em"))
+        assert_statistics_are_posterior_moments(tiny_model(window=2, noise_learning="em"), statistics=wrong)
 
 
 @pytest.mark.parametrize("gradient", ["pathwise", "score"])

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from helpers.models import make_model, sequences
+from helpers.user_modules import NotingLaw, QuantileLaw, give_law
 
-from smc_transformer.inference.rollout import Rollout
+from smc_transformer.inference.rollout import rollout
 from smc_transformer.learning import ForecastScore, Likelihood, Trainer, fit, negative_log_likelihood, training_step
-from smc_transformer.learning import goals as goals_module
-from smc_transformer.scores import fair_crps
+from smc_transformer.learning.goals import fair_crps
 from smc_transformer.smc import WeightCollapseError
 from smct_paper.datasets import SYNTHETIC
 
@@ -113,24 +113,9 @@ def accumulate(goal, model, x, seed=0, n_particles=5):
     return report, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def draws_of_their_own(monkeypatch):
-    """Rollouts whose draws depend on the sequence and nothing else, so that chunks can be compared with the batch.
-
-    They are moved by a bias of the model, and spread by another. Returns the arguments of all calls.
-    """
-    calls = []
-
-    def rollout(model, history, future_inputs, *, n_paths, n_particles, generator):
-        calls.append((history, future_inputs, n_paths, n_particles, generator))
-        shape = (n_paths, future_inputs.shape[1], model.config.n_targets)
-        noise = [numbers(*shape, seed=int(1e6 * abs(float(row[0, 0])))) for row in history]
-        bias = model.readout.projection.bias
-        last = history[:, None, -1:, : model.config.n_targets].nan_to_num()
-        paths = last + bias + bias[0].exp() * torch.stack(noise)
-        return Rollout(paths, paths)
-
-    monkeypatch.setattr(goals_module, "rollout", rollout)
-    return calls
+def model_without_chance(**settings):
+    """Paths depend on their sequence and nothing else, if there is one particle."""
+    return give_law(small_model(n_inputs=3, initial_latent_variance=0.0, **settings), QuantileLaw)
 
 
 def sequences_with_gaps():
@@ -140,85 +125,104 @@ def sequences_with_gaps():
     return x.masked_fill(missing, math.nan)
 
 
-def test_chunks_of_a_batch_add_up_to_the_batch(monkeypatch):
-    model, goal = small_model(n_inputs=3), ForecastScore(HISTORY, n_paths=6)
-    x = sequences_with_gaps()
-    calls = draws_of_their_own(monkeypatch)
-    whole, gradients = accumulate(goal, model, x)
-    assert [len(history) for history, *_ in calls] == [7]
-    n_values = calls[0][0].shape[1] + HORIZON
-    held = 4 * 6 * HORIZON * n_values * model.config.d_model
-    for at_once, sizes in ((3, [3, 3, 1]), (0.001, [1] * 7)):
-        calls.clear()
-        monkeypatch.setattr(goals_module, "NUMBERS_AT_ONCE", math.ceil(at_once * held / 64))
-        chunked, found = accumulate(goal, model, x)
-        assert [len(history) for history, *_ in calls] == sizes
-        assert chunked.n_terms == whole.n_terms
-        assert chunked.loss == pytest.approx(whole.loss)
-        for name in gradients:
-            torch.testing.assert_close(found[name], gradients[name])
+def long_sequences():
+    """With so long a horizon and 900 paths, three sequences of a batch are done at a time."""
+    return sequences(7, HISTORY + 40, 3)
 
 
-def test_chunks_of_true_rollouts_have_the_loss_of_the_batch_on_average(monkeypatch, without_shape_checks):
+def test_chunks_of_a_batch_add_up_to_the_batch():
+    model, goal = model_without_chance(window=1), ForecastScore(HISTORY, n_paths=900, short_share=0.0)
+    x = long_sequences()
+    x[:, 1:, :2][torch.rand(7, HISTORY + 40, 2, generator=seeded(3)) < 0.2] = math.nan
+    whole, gradients = accumulate(goal, model, x, n_particles=1)
+    assert set(model.observation.asked) == {3, 1}
+    singles = [accumulate(goal, model, row, n_particles=1) for row in x.split(1)]
+    assert whole.n_terms == sum(report.n_terms for report, _ in singles)
+    assert whole.loss == pytest.approx(sum(report.loss for report, _ in singles))
+    for name in model.gradient_parameters():
+        expected = sum(report.n_terms * found[name] for report, found in singles) / whole.n_terms
+        torch.testing.assert_close(gradients[name], expected)
+
+
+def test_a_batch_has_the_loss_of_its_sequences_on_average(without_shape_checks):
     model, goal = small_model(), ForecastScore(0, n_paths=4)
     x = sequences(6, HORIZON, 2)
-    losses, gradients = {}, {}
-    for name, numbers_at_once in (("whole", 2**20), ("chunks", 1)):
-        monkeypatch.setattr(goals_module, "NUMBERS_AT_ONCE", numbers_at_once)
-        reports = [accumulate(goal, model, x, seed=seed) for seed in range(60)]
-        losses[name] = torch.tensor([report.loss for report, _ in reports])
-        gradients[name] = torch.stack([found["readout.projection.bias"] for _, found in reports])
-    for values in (losses, gradients):
-        difference = values["whole"].mean(dim=0) - values["chunks"].mean(dim=0)
-        error = sum(part.var(dim=0) / 60 for part in values.values()).sqrt()
-        assert (difference.abs() < LIMIT * error).all()
-    assert not torch.equal(losses["whole"], losses["chunks"])
+    reports = [accumulate(goal, model, x, seed=seed) for seed in range(60)]
+    singles = [[accumulate(goal, model, row, seed=60 + seed) for row in x.split(1)] for seed in range(60)]
+    bias = "readout.projection.bias"
+    values = {
+        "whole": [torch.tensor([report.loss, *found[bias]]) for report, found in reports],
+        "singles": [
+            torch.tensor([sum(report.loss for report, _ in rows), *sum(found[bias] for _, found in rows) / 6])
+            for rows in singles
+        ],
+    }
+    (one, other) = (torch.stack(part) for part in values.values())
+    error = (one.var(dim=0) / 60 + other.var(dim=0) / 60).sqrt()
+    assert ((one.mean(dim=0) - other.mean(dim=0)).abs() < LIMIT * error).all()
 
 
-def test_the_loss_is_the_mean_score_of_observed_values_and_its_gradient(monkeypatch):
+def test_the_loss_is_the_mean_score_of_observed_values_and_its_gradient():
     """History and horizon are those of the sequence's beginning; missing values are no terms."""
-    model, goal = small_model(n_inputs=3), ForecastScore(HISTORY, n_paths=6)
+    model, goal = model_without_chance(), ForecastScore(HISTORY, n_paths=6)
     x = sequences_with_gaps()
-    calls = draws_of_their_own(monkeypatch)
-    for seed in range(8):
-        calls.clear()
-        report, gradients = accumulate(goal, model, x, seed=seed)
-        history, future_inputs, n_paths, n_particles, _ = calls[0]
-        n_past = history.shape[1]
-        torch.testing.assert_close(history, x[:, :n_past], equal_nan=True)
-        assert torch.equal(future_inputs, x[:, n_past : n_past + HORIZON, 2:])
-        assert (n_paths, n_particles) == (6, 5)
+    expected = {}
+    for n_past in range(1, HISTORY + 2):
         truth = x[:, n_past : n_past + HORIZON, :2]
-        paths = goals_module.rollout(model, history, future_inputs, n_paths=6, n_particles=5, generator=None).paths
-        scores = fair_crps(paths, truth)
-        assert report.n_terms == int((~truth.isnan()).sum())
-        assert report.loss == pytest.approx(scores.nansum().item())
-        (expected,) = torch.autograd.grad(scores.nansum() / report.n_terms, model.readout.projection.bias)
-        torch.testing.assert_close(gradients["readout.projection.bias"], expected)
+        known = x[:, n_past : n_past + HORIZON, 2:]
+        paths = rollout(model, x[:, :n_past], known, n_paths=6, n_particles=1).paths
+        loss, n_terms = fair_crps(paths, truth).nansum(), int((~truth.isnan()).sum())
+        (gradient,) = torch.autograd.grad(loss / n_terms, model.readout.projection.bias)
+        expected[n_past] = (n_terms, loss.item(), gradient)
+    assert len({n_terms for n_terms, _, _ in expected.values()}) > 2
+    lengths = set()
+    for seed in range(12):
+        report, gradients = accumulate(goal, model, x, seed=seed, n_particles=1)
+        length = min(expected, key=lambda n_past: abs(expected[n_past][1] - report.loss))
+        n_terms, loss, gradient = expected[length]
+        assert (report.n_terms, report.loss) == (n_terms, pytest.approx(loss))
+        torch.testing.assert_close(gradients["readout.projection.bias"], gradient)
         assert report.statistics.observation is None
         assert report.statistics.latent == {}
+        lengths.add(length)
+    assert len(lengths) > 2
 
 
-@pytest.mark.parametrize("short_share", [0.0, 0.5, 1.0])
-def test_so_many_batches_have_a_shorter_history_of_any_length(monkeypatch, without_shape_checks, short_share):
-    model, goal = small_model(), ForecastScore(HISTORY, short_share=short_share, n_paths=2)
+def test_a_batch_has_its_number_of_paths():
+    """The score of two of the same paths, at other levels, is another."""
+    x = sequences(3, FULL - 1, 3)
+    losses = [
+        accumulate(ForecastScore(HISTORY, n_paths=n_paths, short_share=0.0), model_without_chance(), x)[0].loss
+        for n_paths in (2, 3, 3)
+    ]
+    assert losses[1] == losses[2] != pytest.approx(losses[0])
+
+
+@pytest.mark.parametrize(("short_share", "n_batches"), [(0.0, 40), (0.5, 250), (1.0, 120)])
+def test_so_many_batches_have_a_shorter_history_of_any_length(without_shape_checks, short_share, n_batches):
+    """The number of observed values of a horizon tells where it begins."""
+    model, goal = small_model(window=1), ForecastScore(HISTORY, short_share=short_share, n_paths=2)
     x = sequences(1, FULL - 1, 2)
-    calls = draws_of_their_own(monkeypatch)
-    n_batches = 1000
+    x[0, 4:6, 1] = x[0, 6:] = math.nan
+    observed = (~x[0].isnan()).sum(dim=-1)
+    n_terms = [int(observed[n_past : n_past + HORIZON].sum()) for n_past in range(1, HISTORY + 2)]
+    assert n_terms == [6, 5, 4, 2, 1]
     generator = seeded(0)
-    for _ in range(n_batches):
-        goal.accumulate(model, x, n_particles=2, n_trajectories=None, generator=generator)
-    assert {future.shape[1] for _, future, *_ in calls} == {HORIZON}
-    counts = torch.bincount(torch.tensor([history.shape[1] for history, *_ in calls]), minlength=HISTORY + 2)
+    found = [
+        goal.accumulate(model, x, n_particles=1, n_trajectories=None, generator=generator).n_terms
+        for _ in range(n_batches)
+    ]
+    assert set(found) <= set(n_terms)
+    shares = torch.tensor([found.count(number) / n_batches for number in n_terms])
     share = short_share / (HISTORY + 1)  # the full history is one of the lengths that are drawn
-    expected = torch.tensor([0.0] + [share] * HISTORY + [1 - short_share + share])
+    expected = torch.tensor([share] * HISTORY + [1 - short_share + share])
     error = (expected * (1 - expected) / n_batches).clamp(min=0).sqrt()
-    assert ((counts / n_batches - expected).abs() <= LIMIT * error + 1e-6).all(), counts
+    assert ((shares - expected).abs() <= LIMIT * error + 1e-6).all(), shares
 
 
-def test_weights_multiply_the_scores_of_the_first_targets(monkeypatch):
-    model, x = small_model(n_inputs=3), sequences(6, FULL - 1, 3)
-    draws_of_their_own(monkeypatch)
+def test_weights_multiply_the_scores_of_the_first_targets():
+    """One step ahead: a path's second target has no part in its first one yet."""
+    model, x = small_model(n_inputs=3), sequences(6, HISTORY + 1, 3)
 
     def loss(weights):
         report, gradients = accumulate(ForecastScore(HISTORY, weights, n_paths=4), model, x)
@@ -271,9 +275,8 @@ def test_a_batch_without_any_observation_has_no_gradient_and_no_loss():
 @pytest.mark.parametrize("encoder", ["linear", "gru"])
 def test_gradients_of_a_batch_with_gaps_reach_every_parameter(observation, encoder):
     model = small_model(n_inputs=3, observation=observation, encoder=encoder)
-    goal = ForecastScore(HISTORY, n_paths=4)
-    seed = next(seed for seed in range(20) if goal._draw_history(seeded(seed)) == HISTORY)
-    _, gradients = accumulate(goal, model, sequences_with_gaps(), seed=seed)
+    goal = ForecastScore(HISTORY, n_paths=4, short_share=0.0)
+    _, gradients = accumulate(goal, model, sequences_with_gaps())
     assert set(gradients) == set(model.gradient_parameters())
     for name, gradient in gradients.items():
         assert gradient.isfinite().all(), name
@@ -289,16 +292,16 @@ def test_gradients_are_added_to_those_that_are_there():
             torch.testing.assert_close(parameter.grad, 2 * once[name])
 
 
-def test_a_collapse_names_the_sequence_of_the_batch(monkeypatch):
-    model, goal = small_model(), ForecastScore(HISTORY, n_paths=3)
-    x = sequences(8, FULL - 1, 2)
+@pytest.mark.parametrize(("n_paths", "horizon", "chunks"), [(3, HORIZON, {7}), (900, 40, {3, 1})])
+def test_a_collapse_names_the_sequence_of_the_batch(n_paths, horizon, chunks):
+    model = give_law(small_model(n_inputs=3, window=1), NotingLaw)
+    goal = ForecastScore(HISTORY, n_paths=n_paths, short_share=0.0)
+    x = long_sequences()[:, : HISTORY + 1 + horizon]
     x[6, 1] = 1e300
-    seed = next(seed for seed in range(20) if goal._draw_history(seeded(seed)) == HISTORY)
-    for numbers_at_once in (2**20, 1):
-        monkeypatch.setattr(goals_module, "NUMBERS_AT_ONCE", numbers_at_once)
-        with pytest.raises(WeightCollapseError) as caught:
-            accumulate(goal, model, x, seed=seed)
-        assert (caught.value.sequence, caught.value.step) == (6, 1)
+    with pytest.raises(WeightCollapseError) as caught:
+        accumulate(goal, model, x)
+    assert (caught.value.sequence, caught.value.step) == (6, 1)
+    assert set(model.observation.asked) == chunks
 
 
 @pytest.mark.parametrize("n_values", [1, HISTORY, HISTORY + 1])

@@ -1,59 +1,14 @@
 """Proof 4: both score estimators against the exact gradient, for every parameter, covariances included."""
 
+import functools
+
 import pytest
 import torch
-from helpers.models import TINY_SEQUENCE, linear_model, mean_and_error, sequences, tiny_model
+from helpers.gradients import assert_gradients_match, estimated_gradient, exact_gradient, objective
+from helpers.models import STRUCTURES, TINY_SEQUENCE, linear_model, sequences, tiny_model
 from helpers.oracles import linear_gaussian, quadrature
-from test_likelihood import STRUCTURES
-
-from smc_transformer.learning import training_step
 
 ESTIMATORS = ("pathwise", "score")
-
-
-def exact_gradient(model, log_likelihood):
-    parameters = learned(model)
-    gradients = torch.autograd.grad(log_likelihood, list(parameters.values()), allow_unused=True)
-    return {
-        name: torch.zeros_like(parameter) if gradient is None else gradient
-        for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True)
-    }
-
-
-def learned(model):
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-def estimated_gradient(model, x, n_particles, *, n_groups=40, runs_per_group=100, seed=0, **options):
-    """Gradient estimates (group, ...) by parameter name; each group averages independent runs."""
-    groups = []
-    for group in range(n_groups):
-        step = training_step(
-            model,
-            x.expand(runs_per_group, -1, -1),
-            n_particles=n_particles,
-            generator=torch.Generator().manual_seed(1000 * seed + group),
-            **options,
-        )
-        model.zero_grad()
-        step.objective.mean().backward()
-        groups.append({name: parameter.grad.clone() for name, parameter in learned(model).items()})
-    return {name: torch.stack([group[name] for group in groups]) for name in groups[0]}
-
-
-def assert_gradients_match(model, x, exact, **options):
-    """Extrapolate from M and 2 M particles, which removes the bias of order 1 / M, and compare within 4.5 errors.
-
-    The largest of about a hundred independent deviations exceeds 4.5 standard errors once in a thousand times.
-    """
-    runs = {"pathwise": 100, "score": 400}[model.config.gradient]  # the paper's formula has more variance
-    few = estimated_gradient(model, x, 100, runs_per_group=runs, seed=1, **options)
-    many = estimated_gradient(model, x, 200, runs_per_group=runs, seed=2, **options)
-    for name, expected in exact.items():
-        mean, error = mean_and_error(2 * many[name] - few[name])
-        scale = expected.abs().max() + 0.2
-        assert (error < 0.15 * scale).all(), f"{name}: too noisy to prove anything"
-        assert ((mean - expected).abs() <= 4.5 * error + 1e-9).all(), name
 
 
 @pytest.mark.parametrize("gradient", ESTIMATORS)
@@ -99,19 +54,27 @@ def test_error_falls_as_particles_grow(gradient):
     assert errors[2] < errors[1] / 2
 
 
-def test_trajectories_without_their_weights_are_noticed(monkeypatch):
+def objective_by_hand(model, x, *, weighted=True, n_particles, generator):
+    """The mean log density along the ancestral trajectories of a filter, with or without their weights."""
+    result = model.filter(x, n_particles, generator)
+    weights = result.log_weights[:, :, -1].exp() if weighted else 1 / n_particles
+    log_density = model.replay(x, result.noise.along(result.trajectories)).log_density.sum(dim=-1)
+    return (weights * log_density).sum(dim=1)
+
+
+def test_the_objective_is_the_weighted_density_along_ancestral_trajectories():
+    model, x = tiny_model(window=2), sequences(3, 6)
+    found, expected = (
+        function(model, x, n_particles=9, generator=torch.Generator().manual_seed(0))
+        for function in (objective, objective_by_hand)
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def test_trajectories_without_their_weights_are_noticed():
     """The check itself must be able to fail: equal weights instead of W_T give another gradient."""
-    from smc_transformer.smc.smoothers import SMOOTHERS
-    from smc_transformer.smc.weights import uniform_log_weights
-
-    honest = SMOOTHERS["genealogy"]
-
-    def unweighted(*arguments):
-        trajectories = honest(*arguments)
-        return trajectories._replace(log_weights=uniform_log_weights(trajectories.log_weights))
-
-    monkeypatch.setitem(SMOOTHERS, "genealogy", unweighted)
     model = tiny_model(window=2)
     exact = exact_gradient(model, quadrature.exact(model, TINY_SEQUENCE).log_likelihood)
-    with pytest.raises(AssertionError):
-        assert_gradients_match(model, TINY_SEQUENCE, exact)
+    unweighted = functools.partial(objective_by_hand, weighted=False)
+    with pytest.raises(AssertionError, match="another gradient"):
+        assert_gradients_match(model, TINY_SEQUENCE, exact, objective=unweighted)

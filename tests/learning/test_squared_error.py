@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from helpers.models import make_model, sequences
+from helpers.user_modules import NotingLaw, give_law
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import SquaredError, Trainer
-from smc_transformer.learning import squared_error as squared_error_module
 from smct_paper.datasets import SYNTHETIC
 
 OBSERVATIONS = ["gaussian", "heteroscedastic", "student_t"]
@@ -76,14 +76,18 @@ def test_the_gradient_is_that_of_differences():
             assert gradients[name].view(-1)[number].item() == pytest.approx(slope, rel=1e-5, abs=1e-8)
 
 
-def test_chunks_of_a_batch_add_up_to_the_batch(monkeypatch):
-    model, x, goal = small_model(), sequences(7, 5, 3), SquaredError()
+def test_chunks_of_a_batch_add_up_to_the_batch():
+    """More sequences than are done at a time, against two halves that are."""
+    model, x, goal = give_law(small_model(), NotingLaw), sequences(80_000, 5, 3), SquaredError()
     whole, gradients = accumulate(goal, model, x)
-    monkeypatch.setattr(squared_error_module, "sequences_at_once", lambda *_: 3)
-    chunked, found = accumulate(goal, model, x)
-    assert (chunked.loss, chunked.n_terms) == (pytest.approx(whole.loss), whole.n_terms)
+    assert max(model.observation.asked) < 80_000
+    model.observation.asked.clear()
+    halves = [accumulate(goal, model, half) for half in x.split(40_000)]
+    assert set(model.observation.asked) == {40_000}
+    assert whole.loss == pytest.approx(sum(report.loss for report, _ in halves))
+    assert whole.n_terms == sum(report.n_terms for report, _ in halves)
     for name in gradients:
-        torch.testing.assert_close(found[name], gradients[name])
+        torch.testing.assert_close(gradients[name], sum(found[name] for _, found in halves) / 2)
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)

@@ -2,27 +2,28 @@
 
 import functools
 import json
+import os
 
 import pytest
 import torch
 from helpers.models import assert_same, make_model, sequences, weights
+from helpers.watched_goals import InterruptedBookkeeping, WatchedGoal, interrupted_goal
 from safetensors.torch import save_file
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import (
     ForecastScore,
+    Likelihood,
     Trainer,
-    checkpoint,
     constant,
     fit,
-    likelihood,
+    negative_log_likelihood,
+    training_step,
     warmup_cosine,
     warmup_inverse_sqrt,
 )
-from smc_transformer.learning import goals as goals_module
-from smc_transformer.learning import step as step_module
-from smc_transformer.learning import trainer as trainer_module
 from smc_transformer.learning.checkpoint import CheckpointError, load_checkpoint
+from smc_transformer.nn.observation import GaussianObservation
 
 TRAIN, VALIDATION = sequences(20, 6, seed=1), sequences(8, 6, seed=2)
 SETTINGS = {"epochs": 4, "batch_size": 6, "validation_particles": 8, "seed": 3, "progress": False}
@@ -30,19 +31,6 @@ SETTINGS = {"epochs": 4, "batch_size": 6, "validation_particles": 8, "seed": 3, 
 
 def small_model(**settings):
     return make_model(d_model=4, d_ff=4, n_particles=5, **settings)
-
-
-def spy_on(monkeypatch, module, name):
-    """Calls of a function as (arguments, options, result), while it does what it always does."""
-    calls, honest = [], getattr(module, name)
-
-    def spy(*arguments, **options):
-        result = honest(*arguments, **options)
-        calls.append((arguments, options, result))
-        return result
-
-    monkeypatch.setattr(module, name, spy)
-    return calls
 
 
 class SpyOptimiser(torch.optim.SGD):
@@ -159,10 +147,10 @@ def test_fewer_trajectories_than_particles_also_learn():
     assert history[-1].training_loss < history[0].training_loss
 
 
-def test_all_sequences_are_used_in_every_epoch(monkeypatch):
-    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
-    fit(small_model(), TRAIN, **{**SETTINGS, "epochs": 2})
-    batches = [arguments[1] for arguments, _, _ in calls]
+def test_all_sequences_are_used_in_every_epoch():
+    goal = WatchedGoal()
+    fit(small_model(), TRAIN, goal=goal, **{**SETTINGS, "epochs": 2})
+    batches = [call.x for call in goal.batches]
     assert [len(batch) for batch in batches] == [6, 6, 6, 2] * 2
     for epoch in (batches[:4], batches[4:]):
         assert set(torch.cat(epoch)[:, 0, 0].tolist()) == set(TRAIN[:, 0, 0].tolist())
@@ -179,27 +167,24 @@ def test_any_optimiser_can_be_used():
 # --- settings take effect -----------------------------------------------------------------------------------------
 
 
-def test_em_steps_once_a_batch_with_step_sizes_that_go_on_over_epochs(monkeypatch):
-    calls = spy_on(monkeypatch, trainer_module, "em_step")
-    fit(small_model(), TRAIN, **{**SETTINGS, "epochs": 2})
-    assert [arguments[2] for arguments, _, _ in calls] == pytest.approx([p**-0.6 for p in range(1, 9)])
+@pytest.mark.parametrize("settings", [{}, {"em_step_size": lambda p: 1 / (2 + p)}], ids=["default", "own"])
+def test_em_steps_once_a_batch_with_its_statistics_and_step_sizes_that_go_on_over_epochs(settings):
+    """One target: the covariance is a number, and so is the second moment of a batch."""
+    model, goal = small_model(), WatchedGoal()
+    fit(model, TRAIN, goal=goal, **{**SETTINGS, "epochs": 2}, **settings)
+    step_size = settings.get("em_step_size", lambda p: p**-0.6)
+    roots = [call.weights["observation.covariance.factor"] for call in goal.batches]
+    variances = [float(root) ** 2 for root in [*roots, model.observation.covariance.factor]]
+    assert len(variances) == 9
+    for p, call in enumerate(goal.batches, start=1):
+        moment, before, after = float(call.result.statistics.observation), variances[p - 1], variances[p]
+        assert after == pytest.approx((1 - step_size(p)) * before + step_size(p) * moment)
 
 
-def test_em_is_given_the_statistics_of_its_own_batch(monkeypatch):
-    steps = spy_on(monkeypatch, goals_module, "accumulate_gradients")
-    calls = spy_on(monkeypatch, trainer_module, "em_step")
-    fit(small_model(), TRAIN, **{**SETTINGS, "epochs": 2})
-    assert len(steps) == len(calls) == 8
-    for (_, _, step), (arguments, _, _) in zip(steps, calls, strict=True):
-        assert arguments[1] is step[0]
-
-
-def test_without_an_em_step_size_there_is_no_em(monkeypatch):
-    calls = spy_on(monkeypatch, trainer_module, "em_step")
+def test_without_an_em_step_size_there_is_no_em():
     model = small_model(noise_learning="em")
     before = weights(model)
     fit(model, TRAIN, em_step_size=None, **SETTINGS)
-    assert calls == []
     for name, value in weights(model).items():
         assert torch.equal(value, before[name]) == ("covariance" in name), name
 
@@ -246,51 +231,74 @@ def test_gradients_within_the_norm_are_left_alone():
 
 
 @pytest.mark.parametrize("n_particles", [None, 7])
-def test_training_uses_its_number_of_particles(monkeypatch, n_particles):
-    calls = spy_on(monkeypatch, step_module, "particle_filter")
-    fit(small_model(), TRAIN, VALIDATION, n_particles=n_particles, **{**SETTINGS, "epochs": 2})
-    expected = 5 if n_particles is None else n_particles
-    assert [result.log_weights.shape[1] for _, _, result in calls] == [expected] * 8
+@pytest.mark.parametrize("n_trajectories", [None, 2, 9])
+def test_training_uses_its_numbers_of_particles_and_trajectories(n_particles, n_trajectories):
+    model, goal, settings = small_model(), WatchedGoal(), {**SETTINGS, "epochs": 2}
+    fit(model, TRAIN, VALIDATION, goal=goal, n_particles=n_particles, n_trajectories=n_trajectories, **settings)
+    expected = {"n_particles": n_particles or 5, "n_trajectories": n_trajectories}
+    assert [{**call.options, "generator": None} for call in goal.batches] == [{**expected, "generator": None}] * 8
 
 
 @pytest.mark.parametrize("n_trajectories", [None, 2, 9])
-def test_training_uses_its_number_of_trajectories(monkeypatch, n_trajectories):
-    calls = spy_on(monkeypatch, step_module, "em_statistics")
-    fit(small_model(), TRAIN, n_trajectories=n_trajectories, **{**SETTINGS, "epochs": 2})
-    expected = 5 if n_trajectories is None else n_trajectories
-    assert [arguments[2].shape[1] for arguments, _, _ in calls] == [expected] * 8
+def test_the_likelihood_of_a_batch_is_that_of_a_training_step(n_trajectories):
+    """With as many particles and trajectories: others would draw other numbers."""
+    model, sizes = small_model(noise_learning="em"), {"n_particles": 7, "n_trajectories": n_trajectories}
+    step = training_step(model, TRAIN, generator=torch.Generator().manual_seed(1), **sizes)
+    model.zero_grad()
+    (-step.objective.sum() / (20 * 6)).backward()
+    expected = {name: parameter.grad.clone() for name, parameter in model.gradient_parameters().items()}
+    model.zero_grad()
+    report = Likelihood().accumulate(model, TRAIN, generator=torch.Generator().manual_seed(1), **sizes)
+    assert (report.loss, report.n_terms) == (pytest.approx(-step.log_likelihood.sum().item()), 20 * 6)
+    torch.testing.assert_close(report.statistics.observation, step.statistics.observation)
+    torch.testing.assert_close(report.statistics.latent, step.statistics.latent)
+    for name, parameter in model.gradient_parameters().items():
+        torch.testing.assert_close(parameter.grad, expected[name])
 
 
-def test_validation_uses_its_number_of_particles(monkeypatch):
-    calls = spy_on(monkeypatch, likelihood, "particle_filter")
-    fit(small_model(), TRAIN, VALIDATION, **{**SETTINGS, "epochs": 2, "validation_particles": 11})
-    assert [result.log_weights.shape[1] for _, _, result in calls] == [11, 11]
-
-
-@pytest.mark.parametrize(("seconds", "expected"), [(0.0, [1, 2, 3, 4, 4, 5, 6, 7, 8, 8]), (3600.0, [4, 8])])
-def test_checkpoints_are_saved_as_often_as_asked_for(monkeypatch, tmp_path, seconds, expected):
-    calls = spy_on(monkeypatch, trainer_module, "save_checkpoint")
-    settings = {**SETTINGS, "epochs": 2, "checkpoint_seconds": seconds}
-    fit(small_model(), TRAIN, checkpoint=tmp_path / "run.safetensors", **settings)
-    assert [arguments[1].state["step"] for arguments, _, _ in calls] == expected
-
-
-def test_training_is_in_training_mode_validation_in_evaluation_mode_and_so_is_the_result(monkeypatch):
-    modes = []
-    for name in ("accumulate_gradients", "negative_log_likelihood", "em_step"):
-        module = trainer_module if name == "em_step" else goals_module
-        honest = getattr(module, name)
-
-        def spy(model, *arguments, honest=honest, name=name, **options):
-            modes.append((name, model.training))
-            return honest(model, *arguments, **options)
-
-        monkeypatch.setattr(module, name, spy)
+@pytest.mark.parametrize("n_particles", [None, 7])
+@pytest.mark.parametrize("validation_particles", [None, 11])
+def test_validation_uses_its_number_of_particles(n_particles, validation_particles):
+    goal = WatchedGoal()
+    settings = {**SETTINGS, "epochs": 2, "n_particles": n_particles, "validation_particles": validation_particles}
     model = small_model()
+    fit(model, TRAIN, VALIDATION, goal=goal, **settings)
+    expected = validation_particles or 2 * (n_particles or 5)
+    assert [call.options["n_particles"] for call in goal.validations] == [expected] * 2
+    losses = [
+        loss(model, VALIDATION, n_particles=expected, generator=torch.Generator().manual_seed(1))
+        for loss in (Likelihood().validate, negative_log_likelihood)
+    ]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3600.0])
+def test_checkpoints_are_saved_as_often_as_asked_for(tmp_path, seconds):
+    path, found = tmp_path / "run.safetensors", []
+
+    def look(*_):
+        state = load_checkpoint(path).state if path.exists() else {"step": 0, "history": []}
+        found.append((state["step"], len(state["history"])))
+
+    settings = {**SETTINGS, "epochs": 2, "checkpoint_seconds": seconds, "on_epoch": look}
+    fit(small_model(), TRAIN, VALIDATION, checkpoint=path, goal=WatchedGoal(before=look), **settings)
+    # Before each of four steps, before the validation, and after the epoch.
+    often = [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (4, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (8, 2)]
+    seldom = [(0, 0)] * 5 + [(4, 1)] * 6 + [(8, 2)]
+    assert found == (often if seconds == 0 else seldom)
+
+
+def test_training_is_in_training_mode_validation_in_evaluation_mode_and_so_is_the_result():
+    model, modes = small_model(), []
+
+    def note(name, _=None):
+        modes.append((name, model.training))
+        return 0.5
+
     model.eval()
-    fit(model, TRAIN, VALIDATION, **{**SETTINGS, "epochs": 2})
-    epoch = [("accumulate_gradients", True), ("em_step", True)] * 4 + [("negative_log_likelihood", False)]
-    assert modes == epoch * 2
+    settings = {**SETTINGS, "epochs": 2, "em_step_size": lambda p: note("em")}
+    fit(model, TRAIN, VALIDATION, goal=WatchedGoal(before=note), **settings)
+    assert modes == ([("accumulate", True), ("em", True)] * 4 + [("validate", False)]) * 2
     assert not model.training
 
 
@@ -351,20 +359,33 @@ def assert_resumes_to_the_same_result(path, optimiser="Adam", interrupted_settin
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 3])
-def test_interrupted_validation_resumes_to_the_same_result(monkeypatch, tmp_path, at, after):
-    interrupt_once(monkeypatch, goals_module, "negative_log_likelihood", at=at, after=after)
-    assert_resumes_to_the_same_result(tmp_path / "run.safetensors")
+def test_interrupted_validation_resumes_to_the_same_result(tmp_path, at, after):
+    interruption = {"goal": interrupted_goal("validate", at=at, after=after)}
+    assert_resumes_to_the_same_result(tmp_path / "run.safetensors", interrupted_settings=interruption)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("name", ["accumulate_gradients", "em_step", "save_checkpoint"])
 @pytest.mark.parametrize("seconds", [0.0, 3600.0])
-def test_a_step_interrupted_anywhere_resumes_to_the_same_result(monkeypatch, tmp_path, name, after, seconds):
+def test_an_interrupted_batch_resumes_to_the_same_result(tmp_path, after, seconds):
+    interruption = {"goal": interrupted_goal("accumulate", at=7, after=after)}
+    path = tmp_path / "run.safetensors"
+    assert_resumes_to_the_same_result(path, interrupted_settings=interruption, checkpoint_seconds=seconds)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("part", "name", "at"), [(GaussianObservation, "em_step_", 7), (os, "replace", 2)])
+@pytest.mark.parametrize("seconds", [0.0, 3600.0])
+def test_interrupted_em_and_saving_resume_to_the_same_result(monkeypatch, tmp_path, part, name, at, after, seconds):
     """With the weights moved but not the covariances, say, nothing may be saved."""
-    at = {"accumulate_gradients": 7, "em_step": 7, "save_checkpoint": 2}[name]
-    module = goals_module if name == "accumulate_gradients" else trainer_module
-    interrupt_once(monkeypatch, module, name, at=at, after=after)
+    interrupt_once(monkeypatch, part, name, at=at, after=after)
     assert_resumes_to_the_same_result(tmp_path / "run.safetensors", checkpoint_seconds=seconds)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3600.0])
+def test_interrupted_bookkeeping_resumes_to_the_same_result(tmp_path, seconds):
+    interruption = {"goal": InterruptedBookkeeping(at=7)}
+    path = tmp_path / "run.safetensors"
+    assert_resumes_to_the_same_result(path, interrupted_settings=interruption, checkpoint_seconds=seconds)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -409,14 +430,14 @@ def test_runs_of_any_kind_resume_to_the_same_result(tmp_path, run, observation, 
 
 
 def resume_after(interrupt, path, **settings):
-    """A run that `interrupt` disturbs, resumed, against one that nobody disturbs."""
+    """A run that `interrupt` disturbs, by a patch or by settings, resumed, against one that nobody disturbs."""
     settings = {**SETTINGS, "epochs": 3, **settings}
     straight = small_model()
     expected = fit(straight, TRAIN, VALIDATION, **settings)
     with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch)
+        disturbed = {**settings, **(interrupt(patch) or {})}
         with pytest.raises(KeyboardInterrupt):
-            fit(small_model(), TRAIN, VALIDATION, checkpoint=path, **settings)
+            fit(small_model(), TRAIN, VALIDATION, checkpoint=path, **disturbed)
     fresh = small_model(seed=99 if path.exists() else 0)  # nothing saved yet: it begins again
     assert fit(fresh, TRAIN, VALIDATION, checkpoint=path, **settings) == expected
     assert_same(weights(fresh), weights(straight))
@@ -428,7 +449,7 @@ def test_interrupted_validation_of_an_average_resumes_to_the_same_result(tmp_pat
     """The checkpoint must hold the weights of the run, not the average that was being validated."""
 
     def interrupt(patch):
-        interrupt_once(patch, goals_module, "negative_log_likelihood", at=at, after=after)
+        return {"goal": interrupted_goal("validate", at=at, after=after)}
 
     resume_after(interrupt, tmp_path / "run.safetensors", averaging=0.9)
 
@@ -445,28 +466,48 @@ def test_a_change_to_the_average_or_back_that_is_interrupted_resumes_to_the_same
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", [2, 5, 6, 7, 8, 11, 12])
 @pytest.mark.parametrize("seconds", [0.0, 3600.0])
-def test_an_interrupted_update_of_the_average_resumes_to_the_same_result(tmp_path, after, seconds):
+def test_an_update_or_a_use_of_the_average_that_is_interrupted_resumes_to_the_same_result(tmp_path, at, after, seconds):
+    """Weights are read at every step for their average, around validations and when they are saved."""
+
     def interrupt(patch):
-        interrupt_once(patch, trainer_module.WeightAverage, "update", at=7, after=after)
+        interrupt_once(patch, SMCTransformer, "state_dict", at=at, after=after)
+
+    resume_after(interrupt, tmp_path / "run.safetensors", averaging=0.9, checkpoint_seconds=seconds)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3600.0])
+def test_an_interrupt_right_after_an_update_of_the_average_resumes_to_the_same_result(tmp_path, seconds):
+    def interrupt(patch):
+        return {"goal": InterruptedBookkeeping(at=7)}
 
     resume_after(interrupt, tmp_path / "run.safetensors", averaging=0.9, checkpoint_seconds=seconds)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_an_interrupted_rollout_resumes_to_the_same_result(tmp_path, after):
+def test_an_interrupted_forecast_score_resumes_to_the_same_result(tmp_path, after):
     def interrupt(patch):
-        interrupt_once(patch, goals_module, "rollout", at=7, after=after)
+        return {"goal": interrupted_goal("accumulate", at=7, after=after, goal=FORECASTS)}
 
     resume_after(interrupt, tmp_path / "run.safetensors", goal=FORECASTS)
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("settings", [{}, {"goal": FORECASTS}], ids=["likelihood", "forecasts"])
+def test_an_interrupted_gradient_resumes_to_the_same_result(tmp_path, settings, after):
+    def interrupt(patch):
+        interrupt_once(patch, torch.Tensor, "backward", at=7, after=after)
+
+    resume_after(interrupt, tmp_path / "run.safetensors", **settings)
+
+
 @pytest.mark.parametrize("steps_per_epoch", [1, 3, 4, 7])
-def test_epochs_of_any_length_go_through_all_sequences_in_turn(monkeypatch, steps_per_epoch):
+def test_epochs_of_any_length_go_through_all_sequences_in_turn(steps_per_epoch):
     """Four batches are a pass, wherever epochs begin and end."""
-    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
-    history = fit(small_model(), TRAIN, VALIDATION, steps_per_epoch=steps_per_epoch, **SETTINGS)
-    batches = [arguments[1] for arguments, _, _ in calls]
+    goal = WatchedGoal()
+    history = fit(small_model(), TRAIN, VALIDATION, goal=goal, steps_per_epoch=steps_per_epoch, **SETTINGS)
+    batches = [call.x for call in goal.batches]
     assert len(history) == 4
     assert [len(batch) for batch in batches] == ([6, 6, 6, 2] * 7)[: 4 * steps_per_epoch]
     for first in range(0, len(batches) - 3, 4):
@@ -474,10 +515,10 @@ def test_epochs_of_any_length_go_through_all_sequences_in_turn(monkeypatch, step
         assert sorted(seen.tolist()) == sorted(TRAIN[:, 0, 0].tolist())
 
 
-def test_the_training_loss_of_an_epoch_is_that_of_its_own_steps(monkeypatch):
-    calls = spy_on(monkeypatch, goals_module.Likelihood, "accumulate")
-    history = fit(small_model(), TRAIN, VALIDATION, steps_per_epoch=3, **SETTINGS)
-    reports = [report for _, _, report in calls]
+def test_the_training_loss_of_an_epoch_is_that_of_its_own_steps():
+    goal = WatchedGoal()
+    history = fit(small_model(), TRAIN, VALIDATION, goal=goal, steps_per_epoch=3, **SETTINGS)
+    reports = [call.result for call in goal.batches]
     for epoch, report in enumerate(history):
         own = reports[3 * epoch : 3 * epoch + 3]
         assert report.training_loss == pytest.approx(sum(r.loss for r in own) / sum(r.n_terms for r in own))
@@ -510,15 +551,15 @@ def test_a_finished_run_asked_for_more_epochs_goes_on_as_if_it_had_been_asked_at
     assert_same(weights(fresh), weights(straight))
 
 
-def test_a_run_that_ran_out_of_patience_stays_stopped(monkeypatch, tmp_path):
+def test_a_run_that_ran_out_of_patience_stays_stopped(tmp_path):
     settings = {**SETTINGS, "epochs": 30, "patience": 2, "learning_rate": 0.5, "clip_norm": None}
     settings["checkpoint"] = tmp_path / "run.safetensors"
     first, second = small_model(), small_model(seed=99)
     history = fit(first, TRAIN, VALIDATION, **settings)
     assert len(history) < 30
-    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
-    assert fit(second, TRAIN, VALIDATION, **{**settings, "epochs": 40}) == history
-    assert calls == []
+    goal = WatchedGoal()
+    assert fit(second, TRAIN, VALIDATION, goal=goal, **{**settings, "epochs": 40}) == history
+    assert goal.batches == []
     assert_same(weights(first), weights(second))
 
 
@@ -546,18 +587,17 @@ OTHER_RUNS = {
 
 
 @pytest.mark.parametrize("difference", OTHER_RUNS)
-def test_checkpoints_of_other_runs_are_refused_and_the_difference_named(monkeypatch, tmp_path, difference):
+def test_checkpoints_of_other_runs_are_refused_and_the_difference_named(tmp_path, difference):
     path = tmp_path / "run.safetensors"
     settings = {**SETTINGS, "epochs": 1, "checkpoint": path}
     fit(small_model(), TRAIN, VALIDATION, **settings)
     before = path.read_bytes()
-    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
     other = {"model": small_model, "train": TRAIN, "validation": VALIDATION, **settings, **OTHER_RUNS[difference]}
-    model = other.pop("model")()
+    model, goal = other.pop("model")(), WatchedGoal(other.pop("goal", None))
     untouched = weights(model)
     with pytest.raises(CheckpointError, match=rf"another training run \(.*{difference}"):
-        fit(model, other.pop("train"), other.pop("validation"), **{**other, "epochs": 3})
-    assert calls == []
+        fit(model, other.pop("train"), other.pop("validation"), goal=goal, **{**other, "epochs": 3})
+    assert goal.batches == []
     assert path.read_bytes() == before
     assert_same(weights(model), untouched)
 
@@ -569,27 +609,27 @@ def test_only_what_differs_is_named(tmp_path):
         fit(small_model(), TRAIN, VALIDATION, checkpoint=path, learning_rate=0.01, **SETTINGS)
 
 
-def test_a_folder_for_a_checkpoint_is_refused_before_training(monkeypatch, tmp_path):
-    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
+def test_a_folder_for_a_checkpoint_is_refused_before_training(tmp_path):
+    goal = WatchedGoal()
     with pytest.raises(CheckpointError, match=r"must be a file, but .* is a folder"):
-        fit(small_model(), TRAIN, checkpoint=tmp_path, **SETTINGS)
-    assert calls == []
+        fit(small_model(), TRAIN, goal=goal, checkpoint=tmp_path, **SETTINGS)
+    assert goal.batches == []
 
 
-def test_a_checkpoint_below_a_file_is_refused_before_training(monkeypatch, tmp_path):
-    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
+def test_a_checkpoint_below_a_file_is_refused_before_training(tmp_path):
+    goal = WatchedGoal()
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(CheckpointError, match="no checkpoint can be written to"):
-        fit(small_model(), TRAIN, checkpoint=tmp_path / "file" / "run.safetensors", **SETTINGS)
-    assert calls == []
+        fit(small_model(), TRAIN, goal=goal, checkpoint=tmp_path / "file" / "run.safetensors", **SETTINGS)
+    assert goal.batches == []
 
 
 def test_a_checkpoint_in_a_folder_that_is_not_writable_is_refused_before_training(monkeypatch, tmp_path):
-    calls = spy_on(monkeypatch, goals_module, "accumulate_gradients")
-    monkeypatch.setattr(checkpoint.os, "access", lambda *arguments: False)  # the superuser may write anywhere
+    goal = WatchedGoal()
+    monkeypatch.setattr(os, "access", lambda *arguments: False)  # the superuser may write anywhere
     with pytest.raises(CheckpointError, match="the folder is not writable"):
-        fit(small_model(), TRAIN, checkpoint=tmp_path / "run.safetensors", **SETTINGS)
-    assert calls == []
+        fit(small_model(), TRAIN, goal=goal, checkpoint=tmp_path / "run.safetensors", **SETTINGS)
+    assert goal.batches == []
 
 
 def test_folders_for_a_checkpoint_are_made(tmp_path):

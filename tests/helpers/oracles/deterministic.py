@@ -25,12 +25,12 @@ def deterministic_means(model, x):
                 for share, s in zip(shares, range(first, t), strict=True)
             )
             z = weights["attention.output.weight"] @ context
-            mean = _read_out(weights, config, z + embeddings[t - 1])
+            mean = read_out(weights, config, z + embeddings[t - 1])
             means[b, t - 1] = mean + (x[b, t - 1, : config.n_targets] if config.predict_change else 0)
     return means
 
 
-def _read_out(weights, config, y):
+def read_out(weights, config, y):
     if config.readout == "transformer":
         h = _layer_norm(y, weights["readout.attention_norm.weight"], weights["readout.attention_norm.bias"])
         hidden = np.maximum(0, weights["readout.feed_forward.0.weight"] @ h + weights["readout.feed_forward.0.bias"])

@@ -6,8 +6,11 @@ For d_model = 1 and a linear read-out, one step, slot and sequence at a time in 
 import numpy as np
 
 
-def weighted_futures(model, history, horizon, n_samples, seed):
-    """Futures (sample, horizon) after one history (time, 1), and their normalised weights."""
+def weighted_futures(model, history, horizon, n_samples, seed, n_weighted=None):
+    """Futures (sample, horizon) after one history (time, 1), and their normalised weights.
+
+    With `n_weighted` only X_1, ..., X_{n_weighted} count in the weights, which is a mistake.
+    """
     number = {name: float(value.detach().double().reshape(-1)[0]) for name, value in model.state_dict().items()}
     window = model.config.window
     random = np.random.default_rng(seed)
@@ -33,7 +36,8 @@ def weighted_futures(model, history, horizon, n_samples, seed):
         mean = number["readout.projection.weight"] * (z + embedding[:, s]) + number["readout.projection.bias"]
         deviation = abs(number["observation.covariance.factor"])
         if t < len(history):
-            log_weights -= 0.5 * ((x[:, t] - mean) / deviation) ** 2
+            if n_weighted is None or t <= n_weighted:
+                log_weights -= 0.5 * ((x[:, t] - mean) / deviation) ** 2
         else:
             x[:, t] = mean + deviation * random.standard_normal(n_samples)
     weights = np.exp(log_weights - log_weights.max())

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from helpers.oracles.deterministic import _read_out
+from helpers.oracles.deterministic import read_out
 
 
 def multi_head_means(model, x, embeddings):
@@ -30,6 +30,6 @@ def multi_head_means(model, x, embeddings):
                     value = weights["attention.value.weight"] @ embeddings[b, s]
                     context[first:end] += share / sum(shares) * value[first:end]
             z = weights["attention.output.weight"] @ context
-            mean = _read_out(weights, config, z + embeddings[b, t - 1])
+            mean = read_out(weights, config, z + embeddings[b, t - 1])
             means[b, t - 1] = mean + (x[b, t - 1, : config.n_targets] if config.predict_change else 0)
     return means

@@ -423,17 +423,21 @@ def test_a_mixture_does_not_change_when_its_distribution_learns_on(name):
         assert torch.equal(old, new)
 
 
-def test_score_of_large_counts_from_nodes_is_that_from_all_counts(monkeypatch):
-    from smc_transformer import predictive
-
+def test_score_of_large_counts_is_the_sum_over_all_counts():
+    """Several thousand: too many for the library to sum one by one."""
     distribution = NegativeBinomialObservation(n_targets=1)
-    parameters = torch.tensor([[[5.0, -2.0]], [[5.5, -1.0]]], dtype=torch.float64).unsqueeze(0)  # means 148 and 245
-    mixture = distribution.mixture(torch.full((1, 2, 1), 0.5, dtype=torch.float64).log(), parameters)
-    x = torch.full((1, 1, 1), 180.0, dtype=torch.float64)
-    exact = mixture.crps(x)
-    monkeypatch.setattr(predictive, "MOST_COUNTS", 10)
-    # Nodes are a few counts apart, so the steps of the cdf are seen to a fraction of a count in some 40.
-    torch.testing.assert_close(mixture.crps(x), exact, rtol=5e-3, atol=0)
+    parameters = torch.tensor([[[8.0, -2.0]], [[8.5, -1.0]]], dtype=torch.float64).unsqueeze(0)  # means 2981 and 4915
+    log_weights = torch.full((1, 2, 1), 0.5, dtype=torch.float64).log()
+    counts = torch.arange(100_000, dtype=torch.float64).view(1, -1, 1)
+    n_counts = counts.shape[1]
+    everywhere = distribution.mixture(log_weights.expand(-1, -1, n_counts), parameters.expand(-1, -1, n_counts, -1))
+    below = everywhere.cdf(counts)
+    assert below[0, -1] > 1 - 1e-6
+    for x in (1500.0, 3600.0):
+        exact = (below - (counts >= x).double()).square().sum()
+        found = distribution.mixture(log_weights, parameters).crps(torch.full((1, 1, 1), x, dtype=torch.float64))
+        # Nodes are some counts apart, so the steps of the cdf are seen to a fraction of a count in some 700.
+        torch.testing.assert_close(found.squeeze(), exact, rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 300.0, 3000.0])

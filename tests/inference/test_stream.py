@@ -2,21 +2,10 @@
 
 import pytest
 import torch
+from helpers.given_noise import filter_under, stream_under
 from helpers.models import make_model, mean_and_error, sequences
 
-from smc_transformer.inference.filter import particle_filter
-
 NAN = float("nan")
-
-
-def stream(model, x, n_particles, noise, seed):
-    """Feed sequences step by step under given noise; returns the state and what each observation meant."""
-    state = model.init_state(len(x), n_particles, generator=seed)
-    infos = []
-    for t in range(x.shape[1]):
-        given = noise.at(t) if t < x.shape[1] - 1 else None
-        infos.append(state.observe(x[:, t], noise=given))
-    return state, infos
 
 
 @pytest.mark.parametrize("window", [None, 1, 3, 40])
@@ -42,8 +31,8 @@ def test_same_noise_same_numbers_as_the_filter_over_whole_sequences(window, enco
     n_particles = 6
     noise = model.attention.draw_noise(3, n_particles, 20, torch.Generator().manual_seed(1))
     generator = torch.Generator().manual_seed(2)
-    result = particle_filter(model, x, n_particles, generator, noise=noise)
-    state, infos = stream(model, x, n_particles, noise, seed=2)
+    result = filter_under(noise, model, x, generator)
+    state, infos = stream_under(noise, model, x, seed=2)
     log_density = torch.stack([info.log_density for info in infos[1:]], dim=-1)
     torch.testing.assert_close(log_density, result.log_increments)
     torch.testing.assert_close(torch.stack([info.ess for info in infos[1:]], dim=-1), result.ess)
