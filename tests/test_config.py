@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import InferenceSettings, LearningSettings, SMCTransformer, SMCTransformerConfig
+from smc_transformer.model import split_settings
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -70,6 +71,37 @@ OTHER_THAN_THE_DEFAULTS = {
 CLASSES = {"n_targets": 1, "predict_change": False, "observation": "categorical", "n_classes": 9}
 
 
+KINDS = (SMCTransformerConfig, InferenceSettings, LearningSettings)
+"""Architecture, inference and learning are three settings."""
+
+
+def flat(settings):
+    """All settings as one dictionary."""
+    return {name: value for part in split_settings(settings) for name, value in part.to_dict().items()}
+
+
+def test_no_setting_belongs_to_two_kinds():
+    assert sum(len(kind.names()) for kind in KINDS) == len(set().union(*(kind.names() for kind in KINDS)))
+
+
+def test_settings_of_the_inference_and_of_learning_change_no_weights():
+    x = torch.randn(3, 7, 1, generator=torch.Generator().manual_seed(0))
+    model = SMCTransformer(SMCTransformerConfig(d_model=4, d_ff=4), generator=0)
+    other = InferenceSettings(n_particles=7, resampling="residual", ess_threshold=0.5)
+    expected = SMCTransformer(SMCTransformerConfig(d_model=4, d_ff=4), generator=0, inference=other).filter(
+        x, generator=1
+    )
+    found = model.filter(x, generator=1, inference=other)
+    assert torch.equal(found.log_increments, expected.log_increments)
+    assert found.log_weights.shape[1] == 7
+    model.inference = other
+    assert torch.equal(model.filter(x, generator=1).log_increments, expected.log_increments)
+    model.learning = LearningSettings(noise_learning="em")
+    assert not any(name.startswith("attention.query_cov") for name in model.gradient_parameters())
+    model.learning = LearningSettings()
+    assert any(name.startswith("attention.query_cov") for name in model.gradient_parameters())
+
+
 def test_settings_cannot_be_changed():
     config = SMCTransformerConfig()
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -97,21 +129,20 @@ def test_unknown_settings_of_a_dictionary_are_named_and_so_are_the_known_ones():
     ids=["defaults", "others", "classes"],
 )
 def test_settings_survive_json(settings):
-    config = SMCTransformerConfig(**settings)
-    assert SMCTransformerConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    for part in split_settings(settings):
+        assert type(part).from_dict(json.loads(json.dumps(part.to_dict()))) == part
 
 
 @pytest.mark.parametrize("special", [{}, CLASSES], ids=["others", "classes"])
 def test_the_dictionary_holds_every_setting(special):
     settings = {**OTHER_THAN_THE_DEFAULTS, **special}
-    names = {field.name for field in dataclasses.fields(SMCTransformerConfig)}
-    assert set(settings) == names  # or the round trip above misses some
-    assert SMCTransformerConfig(**settings).to_dict() == settings
+    assert set(settings) == set().union(*(kind.names() for kind in KINDS))  # or the round trip above misses some
+    assert flat(settings) == settings
 
 
 def test_the_round_trips_change_every_setting():
     changed = {**OTHER_THAN_THE_DEFAULTS, "n_classes": CLASSES["n_classes"]}
-    assert not changed.items() & SMCTransformerConfig().to_dict().items()
+    assert not changed.items() & flat({}).items()
 
 
 def test_a_dictionary_may_leave_settings_at_their_defaults():
@@ -122,14 +153,14 @@ def test_a_dictionary_may_leave_settings_at_their_defaults():
 @pytest.mark.parametrize("value", [0, -3])
 def test_counts_below_one_are_rejected(name, value):
     with pytest.raises(ValueError, match=f"{name} must be at least 1, got {value}"):
-        SMCTransformerConfig(**{name: value})
+        split_settings({name: value})
 
 
 @pytest.mark.parametrize("name", COUNTS)
 @pytest.mark.parametrize("value", [2.0, "2", True])
 def test_counts_that_are_not_whole_numbers_are_rejected(name, value):
     with pytest.raises(TypeError, match=f"{name} must be a whole number, got {value!r}"):
-        SMCTransformerConfig(**{name: value})
+        split_settings({name: value})
 
 
 def test_a_window_of_none_is_all_the_past():
@@ -144,14 +175,14 @@ def test_more_targets_than_inputs_are_rejected():
 @pytest.mark.parametrize("name", CHOICES)
 def test_unknown_choices_are_rejected_and_the_known_ones_listed(name):
     with pytest.raises(ValueError, match=f"{name} must be one of .*got 'nonsense'") as caught:
-        SMCTransformerConfig(**{name: "nonsense"})
+        split_settings({name: "nonsense"})
     assert all(repr(choice) in str(caught.value) for choice in CHOICES[name])
 
 
 @pytest.mark.parametrize(("name", "choice"), [(name, choice) for name in CHOICES for choice in CHOICES[name]])
 def test_every_choice_makes_a_model(name, choice):
     n_classes = 3 if choice == "categorical" else None
-    SMCTransformer(SMCTransformerConfig(d_model=4, d_ff=4, n_classes=n_classes, **{name: choice}))
+    SMCTransformer.from_settings({"d_model": 4, "d_ff": 4, "n_classes": n_classes, name: choice})
 
 
 @pytest.mark.parametrize("value", [1, "yes", None])
@@ -164,7 +195,7 @@ def test_predict_change_must_be_true_or_false(value):
 @pytest.mark.parametrize("value", ["0.5", None, True])
 def test_numbers_that_are_none_are_rejected(name, value):
     with pytest.raises(TypeError, match=f"{name} must be a number, got {value!r}"):
-        SMCTransformerConfig(**{name: value})
+        split_settings({name: value})
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -172,17 +203,17 @@ def test_numbers_that_are_none_are_rejected(name, value):
 def test_impossible_numbers_are_rejected(name, value):
     bounds = "between 0 and 1" if name == "ess_threshold" else "at least 0 and finite"
     with pytest.raises(ValueError, match=re.escape(f"{name} must be {bounds}, got {value}")):
-        SMCTransformerConfig(**{name: value})
+        split_settings({name: value})
 
 
 def test_a_threshold_above_one_is_rejected():
     with pytest.raises(ValueError, match=r"ess_threshold must be between 0 and 1, got 1\.5"):
-        SMCTransformerConfig(ess_threshold=1.5)
+        InferenceSettings(ess_threshold=1.5)
 
 
 @pytest.mark.parametrize("value", [0, 0.0, 1, 1.0])
 def test_the_ends_of_the_threshold_are_allowed_as_whole_numbers_too(value):
-    assert SMCTransformerConfig(ess_threshold=value).ess_threshold == value
+    assert InferenceSettings(ess_threshold=value).ess_threshold == value
 
 
 @pytest.mark.parametrize("zero", [0, 0.0])
@@ -199,23 +230,23 @@ def test_zero_observation_variance_is_rejected(zero):
 
 def test_the_score_of_latents_without_variance_is_rejected():
     with pytest.raises(ValueError, match=r'gradient="score" .*initial_latent_variance=0.*gradient="pathwise"'):
-        SMCTransformerConfig(gradient="score", initial_latent_variance=0.0)
+        SMCTransformer.from_settings({"gradient": "score", "initial_latent_variance": 0.0})
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8])
 @pytest.mark.parametrize("name", COUNTS)
 def test_whole_numbers_of_numpy_become_plain_ones(name, kind):
-    config = SMCTransformerConfig(**{"n_inputs": 2, name: kind(2)})
-    assert type(getattr(config, name)) is int
-    assert json.loads(json.dumps(config.to_dict()))[name] == 2
+    settings = flat({"n_inputs": 2, name: kind(2)})
+    assert type(settings[name]) is int
+    assert json.loads(json.dumps(settings))[name] == 2
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_of_numpy_become_plain_ones(name, kind):
-    config = SMCTransformerConfig(**{name: kind(1)})
-    assert type(getattr(config, name)) is float
-    assert json.loads(json.dumps(config.to_dict()))[name] == 1.0
+    settings = flat({name: kind(1)})
+    assert type(settings[name]) is float
+    assert json.loads(json.dumps(settings))[name] == 1.0
 
 
 def test_heads_that_do_not_divide_the_size_are_rejected():

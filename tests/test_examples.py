@@ -10,7 +10,7 @@ import pytest
 from smct_paper.datasets.air_quality import FILE
 from smct_paper.datasets.files import find_file
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 SAID = {
     "quick_start": ("y-lo-95", "forecast.png"),

@@ -80,6 +80,11 @@ class SMCTransformer(Network):
 
     @learning.setter
     def learning(self, learning: LearningSettings) -> None:
+        if learning.gradient == "score" and self.config.initial_latent_variance == 0:
+            raise ValueError(
+                'gradient="score" differentiates the density of the latents, which does not exist at '
+                'initial_latent_variance=0; use gradient="pathwise"'
+            )
         self._learning = learning
         for covariance in self.attention.covariances:
             covariance.learn_by_gradient_(learning.noise_learning == "gradient")

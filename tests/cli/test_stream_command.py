@@ -50,7 +50,7 @@ def test_answers_are_those_of_update_and_forecast(capsys, model, lines):
         assert len(answer["forecast"]) == 3
         assert set(answer["forecast"][0]) == {"ds", "y", "y-lo-90", "y-hi-90"}
         if number == 0:
-            alone = forecaster.fitted.standings[answer["unique_id"]]
+            alone = forecaster.fitted.following.series[answer["unique_id"]]
             assert answer["forecast"][0]["ds"] > alone.last_time.isoformat()
     # The model's folder now stands after the last line.
     assert Forecaster.load(model).predict()["ds"][0].isoformat() == "2024-01-04T20:00:00"
@@ -98,8 +98,8 @@ def test_wrong_lines_are_answered_and_the_stream_goes_on(capsys, model, monkeypa
 
 def test_times_that_cannot_be_counted_in_the_units_of_the_fit_are_named(model):
     fitted = Forecaster.load(model).fitted
-    standing = fitted.standings["a"]
-    fitted.standings["a"] = standing._replace(last_time=standing.last_time.as_unit("ns"))
+    followed = fitted.following.series
+    followed["a"] = followed["a"]._replace(last_time=followed["a"].last_time.as_unit("ns"))
     line = b'{"unique_id": "a", "ds": "9999-12-31T00:00", "y": 1}'
     with pytest.raises(RowError, match="'ds' is out of reach"):
         parse_row(line, fitted, horizon=1, most_steps=10)

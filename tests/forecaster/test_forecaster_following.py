@@ -5,14 +5,16 @@ import pandas as pd
 import pytest
 import torch
 from helpers.forecaster_tables import head, make, rows_between, series, walks
-from helpers.models import make_model, mean_and_error, sequences
+from helpers.models import assert_same, make_model, mean_and_error, sequences
 from helpers.oracles import masked_linear
 
-from smc_transformer.forecaster.following import begin, filter_series, foresee, join, judge, part_of, see, standing
+from smc_transformer.forecaster.fleet import Fleet
+from smc_transformer.forecaster.following import Follower
 from smc_transformer.forecaster.paths import draw_futures
 from smc_transformer.forecaster.table import read_series
-from smc_transformer.inference.filter import filter_population, particle_filter
-from smc_transformer.inference.paths import continue_paths
+from smc_transformer.inference.filter import filter_state, particle_filter
+from smc_transformer.inference.paths import continued_paths
+from smc_transformer.inference.state import ParticleState
 
 NAN = float("nan")
 
@@ -29,18 +31,19 @@ def test_steps_give_the_numbers_of_one_pass_under_the_same_noise(window, encoder
         x[:, 4, :2] = NAN
         x[1, 9:12, 0] = NAN
     noise = model.attention.draw_noise(3, 6, 20, torch.Generator().manual_seed(1))
-    whole = particle_filter(model, x, 6, torch.Generator().manual_seed(2), noise=noise)
+    whole = particle_filter(model, x, model.settings(6), torch.Generator().manual_seed(2), noise=noise)
     first_alone = x[:, 1:, :2].clone()
     first_alone[..., 1] = NAN
     densities = whole.predictive.log_prob(first_alone).where(~x[:, 1:, 0].isnan(), NAN)
     generator = torch.Generator().manual_seed(2)
-    population = begin(model, x[:, 0], 6)
+    follower = Follower(model, model.settings(6))
+    population = follower.begin(x[:, 0])
     for t in range(1, 21):
-        # As an update does: apart and together again between any two rows.
-        population = join([part_of(population, slice(number, number + 1)) for number in range(3)])
-        prediction = foresee(population, x[:, t - 1, 2:], generator, noise.at(t - 1))
-        judgement = judge(model, prediction, x[:, t, :2], generator)
-        see(population, prediction, x[:, t, :2], generator)
+        # Apart and together again between any two rows.
+        population = ParticleState.cat([population.take(slice(number, number + 1)) for number in range(3)])
+        prediction = follower.predict(population, x[:, t - 1, 2:], generator, noise.at(t - 1))
+        judgement = follower.judge(prediction, x[:, t, :2], generator)
+        follower.observe(population, prediction, x[:, t, :2], generator)
         torch.testing.assert_close(prediction.parameters, whole.predictive.parameters[:, :, t - 1])
         pit = whole.predictive.cdf(x[:, 1:, :2])[:, t - 1]
         torch.testing.assert_close(judgement.pit, pit, equal_nan=True)
@@ -53,14 +56,16 @@ def test_futures_are_those_of_the_model_under_the_same_randomness():
     model = make_model(n_inputs=2, n_targets=1, d_model=4, window=3, encoder="gru")
     x, known = sequences(2, 10, 2), sequences(2, 4, 1, seed=3)
     # The model's row of a time holds what is known of the next.
-    population = filter_population(model, x, 5, torch.Generator().manual_seed(0))
-    waiting = [join([part_of(population, slice(number, number + 1))]) for number in range(2)]
-    for one in waiting:
-        one.last[..., 1] = 99.0  # what is known of the next time comes with the forecast
-    found = draw_futures(waiting, torch.cat((x[:, -1:, 1:], known[:, :3]), dim=1), 50, torch.Generator().manual_seed(1))
-    generator = torch.Generator().manual_seed(1)
-    fresh, _ = population.spread(50, 4, generator)
-    expected = continue_paths(fresh, torch.cat((known[:, :3], torch.zeros(2, 1, 1)), dim=1), generator)
+    population = filter_state(model, x, model.settings(5), torch.Generator().manual_seed(0))
+    follower = Follower(model, model.settings(5))
+    waiting = population.take(torch.tensor([1, 0]))
+    waiting.last[..., 1] = 99.0  # what is known of the next time comes with the forecast
+    ahead = torch.cat((x[:, -1:, 1:], known[:, :3]), dim=1)
+    found = draw_futures(
+        follower, Fleet([(["b", "a"], waiting)]), ["a", "b"], ahead, 50, torch.Generator().manual_seed(1)
+    )
+    later = torch.cat((known[:, :3], torch.zeros(2, 1, 1)), dim=1)
+    expected = continued_paths(*follower, population, later, 50, torch.Generator().manual_seed(1))
     torch.testing.assert_close(found.paths, expected)
     # Law of total variance: the parts are those of the paths, up to the sampling error of 50 of them.
     total = found.parts.between + found.parts.within
@@ -71,23 +76,31 @@ def test_series_of_unequal_length_do_not_disturb_each_other():
     # Without latent noise nothing is random before a gap: batched and alone are the same numbers.
     model = make_model(d_model=4, window=3, encoder="gru", initial_latent_variance=0.0, spread_covariances=False)
     panel = [sequences(1, length, seed=length)[0] for length in (3, 11, 7, 11, 1)]
-    together = filter_series(model, panel, 4, torch.Generator().manual_seed(0), judging=True)
-    for rows, population, judgement in zip(panel, *together, strict=True):
-        (alone,), (judged,) = filter_series(model, [rows], 4, torch.Generator().manual_seed(0), judging=True)
-        torch.testing.assert_close(population.last, alone.last)
-        torch.testing.assert_close(population.keys[:, :, : population.n_slots], alone.keys[:, :, : alone.n_slots])
-        torch.testing.assert_close(population.encoder_state, alone.encoder_state)
+    follower = Follower(model, model.settings(4))
+
+    def filtered(chosen, **options):
+        parts, judgements = follower.filter_series(chosen, torch.Generator().manual_seed(0), **options)
+        fleet = Fleet(parts)
+        return [fleet.take([number]) for number in range(len(chosen))], judgements
+
+    together = filtered(panel, judging=True)
+    for rows, state, judgement in zip(panel, *together, strict=True):
+        (alone,), (judged,) = filtered([rows], judging=True)
+        _, n_slots = state.clock()
+        torch.testing.assert_close(state.last, alone.last)
+        torch.testing.assert_close(state.keys[:, :, :n_slots], alone.keys[:, :, :n_slots])
+        torch.testing.assert_close(state.encoder_state, alone.encoder_state)
         torch.testing.assert_close(judgement, judged)
         # Nor does it matter whether the rows are filtered one by one or, where nothing is judged, by one call.
-        (whole,), _ = filter_series(model, [rows], 4, torch.Generator().manual_seed(0))
-        assert standing(whole) == standing(population)
-        torch.testing.assert_close(population.last, whole.last)
-        torch.testing.assert_close(population.log_weights, whole.log_weights)
+        (whole,), _ = filtered([rows])
+        assert whole.places() == state.places()
+        torch.testing.assert_close(state.last, whole.last)
+        torch.testing.assert_close(state.log_weights, whole.log_weights)
         for name in ("keys", "values"):
-            one, other = (getattr(state, name)[:, :, : population.n_slots] for state in (population, whole))
+            one, other = (getattr(each, name)[:, :, :n_slots] for each in (state, whole))
             torch.testing.assert_close(one, other)
-        torch.testing.assert_close(population.encoder_state, whole.encoder_state)
-        assert population.position == len(rows) - 1
+        torch.testing.assert_close(state.encoder_state, whole.encoder_state)
+        assert state.clock()[0] == len(rows) - 1
         assert judgement.pit.shape == (len(rows) - 1, 1)
 
 
@@ -155,12 +168,13 @@ def test_an_update_has_the_distribution_of_a_pass_over_all_rows():
 def test_an_update_may_skip_rows_and_bring_new_series():
     table = walks(60, 60)
     forecaster = make().fit(table, progress=False)
-    untouched = forecaster.fitted.standings["b"]
+    untouched = forecaster.fitted.following.fleet.take(["b"]).named_tensors()
     new = pd.concat((series("a", [1.0, 2.0], start=63), series("c", [5.0, 6.0, 5.5, 6.5])))
     surprise = forecaster.update(new, level=95)
     assert surprise[["unique_id", "ds"]].to_numpy().tolist() == [["a", 63], ["a", 64], ["c", 1], ["c", 2], ["c", 3]]
-    assert forecaster.fitted.standings["b"] is untouched
-    assert forecaster.fitted.standings["a"].population.position == 64  # three missing rows, two observed ones
+    fleet = forecaster.fitted.following.fleet
+    assert_same(fleet.take(["b"]).named_tensors(), untouched)
+    assert fleet.take(["a"]).clock()[0] == 64  # three missing rows, two observed ones
     predicted = forecaster.predict(level=[])
     assert predicted.groupby("unique_id")["ds"].min().to_dict() == {"a": 65, "b": 60, "c": 4}
 
@@ -221,8 +235,7 @@ def test_the_state_of_a_stream_does_not_grow():
     forecaster = make().fit(walks(60), progress=False)
 
     def held():
-        population = forecaster.fitted.standings["a"].population
-        return [tensor.shape for tensor in (population.keys, population.trajectories, *population.encoder_state)]
+        return forecaster.fitted.following.fleet.take(["a"]).layout
 
     before = held()
     forecaster.update(series("a", np.sin(np.arange(100)), start=60))

@@ -101,7 +101,7 @@ def test_an_update_replaces_the_states_alone(fitted, folder):
     changed = [name for name in FILES if (folder / name).stat().st_mtime_ns != before[name]]
     assert changed == ["states.safetensors"]
     assert sorted(os.listdir(folder)) == sorted(FILES)
-    assert Forecaster.load(folder).fitted.standings["a"].last_time == 60
+    assert Forecaster.load(folder).fitted.following.series["a"].last_time == 60
 
 
 def test_another_fit_replaces_the_whole_folder_or_nothing(fitted, folder, monkeypatch):

@@ -40,7 +40,7 @@ def killed_stream(folder, times, distrust=None):
 def test_loading_replays_the_lines_of_a_killed_stream(folder, distrust):
     expected = killed_stream(folder, (60, 61, 63), distrust)
     loaded = Forecaster.load(folder)
-    assert loaded.fitted.standings["a"].last_time == 63
+    assert loaded.fitted.following.series["a"].last_time == 63
     pd.testing.assert_frame_equal(loaded.predict(), expected.predict())
 
 
@@ -119,7 +119,7 @@ def test_a_forecaster_that_was_saved_goes_on_being_saved_there(fitted, folder, t
     for start in (60, 61):
         forecaster.update(series("a", [0.3], start=start))
         forecaster.save(tmp_path / "new")
-    assert Forecaster.load(tmp_path / "new").fitted.standings["a"].last_time == 61
+    assert Forecaster.load(tmp_path / "new").fitted.following.series["a"].last_time == 61
 
 
 def test_a_new_fit_replaces_the_stream_of_the_one_before_even_of_its_twin(folder):
@@ -158,7 +158,7 @@ def test_a_journal_written_by_0_1_0_is_replayed(folder):
     expected = Forecaster.load(other)
     expected.update(series("a", [0.1, float("nan")], start=60))
     found = Forecaster.load(folder)
-    assert found.fitted.standings["a"].last_time == 61
+    assert found.fitted.following.series["a"].last_time == 61
     pd.testing.assert_frame_equal(found.predict(), expected.predict())
     service = Service(folder, n_paths=5)
     assert service.n_taken == 10

@@ -176,7 +176,9 @@ def run_filter(model, x, noise, seed=2, **options):
     """The filter's result under given noise, and the generator as the filter leaves it."""
     generator = seeded(seed)
     n_particles = noise.query.shape[1]
-    result = particle_filter(model, x, n_particles, generator, noise=noise, keep_attention=True, **options)
+    result = particle_filter(
+        model, x, model.settings(n_particles), generator, noise=noise, keep_attention=True, **options
+    )
     return result, generator
 
 

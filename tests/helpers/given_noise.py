@@ -5,7 +5,7 @@ from smc_transformer.inference.filter import particle_filter
 
 def filter_under(noise, model, x, generator=None, **options):
     """The filter over whole sequences, with the given noise of its particles."""
-    return particle_filter(model, x, noise.query.shape[1], generator, noise=noise, **options)
+    return particle_filter(model, x, model.settings(noise.query.shape[1]), generator, noise=noise, **options)
 
 
 def stream_under(noise, model, x, seed):

@@ -45,7 +45,7 @@ def assert_gradients_match(model, x, exact, **options):
 
     The largest of about a hundred independent deviations exceeds 4.5 standard errors once in a thousand times.
     """
-    runs = {"pathwise": 100, "score": 400}[model.config.gradient]  # the paper's formula has more variance
+    runs = {"pathwise": 100, "score": 400}[model.learning.gradient]  # the paper's formula has more variance
     few = estimated_gradient(model, x, 100, runs_per_group=runs, seed=1, **options)
     many = estimated_gradient(model, x, 200, runs_per_group=runs, seed=2, **options)
     for name, expected in exact.items():

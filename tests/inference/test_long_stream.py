@@ -61,8 +61,8 @@ def test_a_million_observations_later_the_numbers_are_the_same(encoder):
     """Without positions, the same particles and noise give the same bits wherever the counters stand."""
     model = small_model(encoder=encoder)
     near, far = (observed(model, 40) for _ in range(2))
-    far.population.position += FAR
-    far.population.n_slots += FAR
+    far.particles.position += FAR
+    far.particles.n_slots += FAR
     x = sequences(1, 30, seed=1, dtype=torch.float32)
     for t in range(31):
         (near, expected), (far, found) = (model.observe(state, x[:, t]) for state in (near, far))
@@ -88,13 +88,13 @@ def test_positions_are_exact_however_far(position):
 def test_a_stream_a_million_observations_long_sees_the_position_it_is_at():
     model = small_model(encoder="linear", position_encoding="sinusoidal")
     state = observed(model, 40)
-    state.population.position += FAR
-    state.population.n_slots += FAR
-    place = state.population.position
+    state.particles.position += FAR
+    state.particles.n_slots += FAR
+    place = int(state.particles.position)
     x = torch.ones(1, 1)
     state, _ = model.observe(state, x)
     plain = model.encoder.projection(model.observation.features(x))
-    shift = (state.population.drawn.embedding[0] - plain)[0].detach()
+    shift = (state.prediction.moved.embedding[0] - plain)[0].detach()
     expected = SinusoidalPosition(8)(place, 1)[0]
     # Float32 embeddings of the order of one: a few roundings of 2^-24 each.
     np.testing.assert_allclose(shift, expected, atol=1e-6)

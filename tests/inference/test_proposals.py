@@ -24,7 +24,7 @@ from helpers.oracles import linear_gaussian, masked_linear, quadrature
 from helpers.second_moments import assert_statistics_are_posterior_moments
 from helpers.user_modules import MisjudgedLaw, give_law
 
-from smc_transformer import SMCTransformerConfig, kernels
+from smc_transformer import InferenceSettings, kernels
 from smc_transformer.inference.proposals import PROPOSALS, guided
 from smc_transformer.inference.proposals.guided import Linearised
 from smc_transformer.smc import WeightCollapseError, gather_trajectories
@@ -44,7 +44,7 @@ def settings_id(settings):
 def test_the_settings_know_all_proposals():
     assert set(PROPOSALS) == set(NAMES)
     with pytest.raises(ValueError, match="proposal must be one of"):
-        SMCTransformerConfig(proposal="clairvoyant")
+        InferenceSettings(proposal="clairvoyant")
 
 
 # --- unbiased likelihoods -----------------------------------------------------------------------------------------
@@ -324,8 +324,7 @@ def test_draws_have_the_moments_of_the_posterior(readout):
     assert (np.abs(np.cov(drawn.T) - covariance) < 4.5 * (2 / n_draws) ** 0.5).all()
 
 
-# --- trajectories, gradients and statistics
-# ------------------------------------------------------------------------------
+# --- trajectories, gradients and statistics ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("window", "ess_threshold"), [(None, 1.0), (1, 1.0), (3, 0.5), (None, 0.0)])
@@ -489,8 +488,7 @@ def test_steps_with_missing_values_are_those_of_the_bootstrap(name):
     assert gaps.tolist() == [False, True, True, False, True, False]
 
 
-# --- distributions and degenerate models
-# -----------------------------------------------------------------------------------
+# --- distributions and degenerate models ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", KNOWING)

@@ -10,7 +10,7 @@ from helpers.oracles import linear_gaussian
 from helpers.oracles.deterministic import deterministic_means
 from helpers.oracles.importance import weighted_futures
 
-from smc_transformer.inference.rollout import rollout
+from smc_transformer.inference.paths import rollout
 from smc_transformer.nn import Noise
 from smc_transformer.smc import gather_trajectories
 
@@ -32,7 +32,7 @@ def nothing_known(history, horizon=HORIZON):
 
 def roll(model, history, known=None, *, n_paths=5, n_particles=6, horizon=HORIZON, seed=0):
     known = nothing_known(history, horizon) if known is None else known
-    return rollout(model, history, known, n_paths=n_paths, n_particles=n_particles, generator=seeded(seed)).paths
+    return rollout(model, model.settings(n_particles), history, known, n_paths=n_paths, generator=seeded(seed)).paths
 
 
 def with_gaps(history):
@@ -44,8 +44,7 @@ def with_gaps(history):
     return gaps
 
 
-# --- the distribution
-# -----------------------------------------------------------------------------------------------------
+# --- the distribution ----------------------------------------------------------------------------------------
 
 CASES = {
     **{f"{encoder} encoder": {"encoder": encoder} for encoder in ENCODERS},
@@ -86,7 +85,7 @@ class Recorded:
         with monkeypatch.context() as patch:
             patch.setattr(model.attention, "draw_noise", remember)
             self.paths, self.parameters = rollout(
-                model, history, self.known, n_paths=n_paths, n_particles=n_particles, generator=seeded(seed)
+                model, model.settings(n_particles), history, self.known, n_paths=n_paths, generator=seeded(seed)
             )
         ahead = [noise for noise in drawn if noise.query.shape[1] == n_paths]
         assert len(ahead) == horizon

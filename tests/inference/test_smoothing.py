@@ -11,8 +11,8 @@ from helpers.oracles import quadrature
 from helpers.second_moments import assert_statistics_are_posterior_moments
 
 from smc_transformer.inference.future_density import NetworkFutureDensity
+from smc_transformer.inference.smoothing import smooth
 from smc_transformer.learning import fit, training_step
-from smc_transformer.learning.step import smooth
 from smc_transformer.smc import systematic
 from smc_transformer.smc.smoothers import SMOOTHERS, History
 from smc_transformer.support.randomness import as_generator
@@ -92,8 +92,7 @@ def test_the_present_past_of_an_ancestral_trajectory_has_the_densities_of_the_fi
     torch.testing.assert_close(own, seen[:, :, step + 1 : step + 3].sum(dim=-1))
 
 
-# --- the smoothing distribution
-# -------------------------------------------------------------------------------------------
+# --- the smoothing distribution ------------------------------------------------------------------------------
 
 
 def smoothed_moments(model, n_particles, seed, *, smooth=smooth, n_trajectories=25, n_groups=10, n_runs=200):
@@ -103,7 +102,7 @@ def smoothed_moments(model, n_particles, seed, *, smooth=smooth, n_trajectories=
     for group in range(n_groups):
         generator = as_generator(1000 * seed + group)
         result = model.filter(x, n_particles, generator)
-        trajectories, log_weights, _ = smooth(model, x, result, n_trajectories, generator)
+        trajectories, log_weights, _ = smooth(model, model.inference, x, result, n_trajectories, generator)
         with torch.no_grad():
             replayed = model.replay(x, result.noise.along(trajectories))
         latents, weights = replayed.latents, log_weights.exp().unsqueeze(-1)
@@ -157,13 +156,13 @@ def test_what_a_short_lag_costs(smoother, lag):
 
 
 def backward_by_hand(model, x, result, n_trajectories, generator, *, sees_the_future=True):
-    history, look_ahead = (
+    history, future_density = (
         History(result.ancestors, result.log_weights),
-        LookAhead(model, x, result.noise, result.ancestors),
+        NetworkFutureDensity(model, x, result.noise, result.ancestors),
     )
 
     def future(*arguments):
-        return look_ahead(*arguments) if sees_the_future else torch.zeros_like(look_ahead(*arguments))
+        return future_density(*arguments) if sees_the_future else torch.zeros_like(future_density(*arguments))
 
     return SMOOTHERS["backward"](history, n_trajectories, N_STEPS, systematic, future, generator)
 
@@ -185,8 +184,7 @@ def test_trajectories_of_the_filter_distribution_are_noticed():
         assert_trajectories_have_the_smoothing_distribution(tiny_model(smoother="fixed_lag", smoothing_lag=1))
 
 
-# --- learning along these trajectories
-# ----------------------------------------------------------------------------------
+# --- learning along these trajectories -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("gradient", "window", "lag"), [("pathwise", None, N_STEPS), ("score", 2, 1)])
@@ -209,7 +207,7 @@ def test_the_objective_is_the_mean_density_along_the_trajectories(gradient, smoo
     x = sequences(3, 7)
     generator = as_generator(3)
     result = model.filter(x, 5, generator)
-    trajectories, log_weights, ancestral = smooth(model, x, result, None, generator)
+    trajectories, log_weights, ancestral = smooth(model, model.inference, x, result, None, generator)
     assert not ancestral
     step = training_step(model, x, generator=as_generator(3))
     replayed = model.replay(x, result.noise.along(trajectories))
@@ -234,7 +232,7 @@ def test_one_particle_has_one_line(smoother):
     model = make_model(d_model=3, smoother=smoother, smoothing_lag=2)
     x = sequences(2, 5)
     result = model.filter(x, 1, generator=0)
-    trajectories, log_weights, _ = smooth(model, x, result)
+    trajectories, log_weights, _ = smooth(model, model.inference, x, result)
     assert torch.equal(trajectories, torch.zeros(2, 1, 5, dtype=torch.long))
     assert torch.equal(log_weights, torch.zeros(2, 1, dtype=torch.float64))
     step = training_step(model, x, n_particles=1, generator=0)

@@ -48,7 +48,7 @@ def test_memory_does_not_grow_with_a_window():
     sizes = set()
     for t in range(60):
         state, _ = model.observe(state, sequences(1, 0, seed=t)[:, 0])
-        sizes.add(sum(tensor.numel() for tensor in (state.population.keys, state.population.trajectories)))
+        sizes.add(sum(tensor.numel() for tensor in (state.particles.keys, state.particles.trajectories)))
     assert len(sizes) == 1
 
 
@@ -59,7 +59,7 @@ def test_memory_grows_as_needed_without_a_window():
     for t in range(51):
         state, info = model.observe(state, x[:, t])
         assert info.log_density.isfinite().all()
-    assert state.population.n_slots == 51
+    assert state.particles.n_slots.tolist() == [51]
 
 
 def test_predictive_is_the_distribution_that_the_next_observation_is_judged_by():
@@ -85,7 +85,7 @@ def test_forecast_from_a_state_has_the_distribution_of_a_forecast_from_the_histo
     state = model.init_state(300, 100, generator=0)
     for t in range(7):
         state, _ = model.observe(state, history[:, t])
-    position, weights = state.n_observed, state.population.log_weights.clone()
+    position, weights = state.n_observed, state.particles.log_weights.clone()
     from_state = model.forecast(state, 4, n_samples=100, generator=1)[..., 0]
     from_history = model.forecast(history, 4, n_samples=100, n_particles=100, generator=2)[..., 0]
     for moment in (lambda x: x, torch.square, lambda x: x[..., 1:] * x[..., :-1]):
@@ -94,7 +94,7 @@ def test_forecast_from_a_state_has_the_distribution_of_a_forecast_from_the_histo
         assert ((one - other).abs() < 4.5 * (one_error.square() + other_error.square()).sqrt()).all()
     # A forecast is a look ahead: the stream goes on as if it had not been asked for.
     assert state.n_observed == position
-    assert torch.equal(state.population.log_weights, weights)
+    assert torch.equal(state.particles.log_weights, weights)
 
 
 def test_a_surprise_is_visible_at_once():

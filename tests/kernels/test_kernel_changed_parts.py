@@ -206,7 +206,7 @@ def test_what_a_user_has_changed_is_not_overlooked(change, calls):
     noise = model.attention.draw_noise(3, 7, 12, seeded(2))
 
     def increments():
-        return particle_filter(model, x, 7, seeded(1), noise=noise).log_increments
+        return particle_filter(model, x, model.settings(7), seeded(1), noise=noise).log_increments
 
     assert engine.explain_filter(model, x) == []
     before = increments()
@@ -247,13 +247,13 @@ def test_features_of_ones_own_are_seen_by_the_kernel(calls):
     """They come before the encoder, which torch runs: no reason to go step by step."""
     model, x = changeable(), sequences(3, 12)
     noise = model.attention.draw_noise(3, 7, 12, seeded(2))
-    before = particle_filter(model, x, 7, seeded(1), noise=noise).log_increments
+    before = particle_filter(model, x, model.settings(7), seeded(1), noise=noise).log_increments
     other_class(
         model.observation,
         kernel_form=lambda self: GaussianObservation.kernel_form(self),
         features=lambda self, x: x.sinh(),
     )
-    found, expected = both(lambda: particle_filter(model, x, 7, seeded(1), noise=noise).log_increments)
+    found, expected = both(lambda: particle_filter(model, x, model.settings(7), seeded(1), noise=noise).log_increments)
     assert_same(found, expected)
     assert (before - expected).abs().max() > 0.01
     assert calls["particle_filter"] == 2
@@ -262,11 +262,11 @@ def test_features_of_ones_own_are_seen_by_the_kernel(calls):
 def test_a_scale_of_ones_own_in_the_observation_noise_is_seen_by_the_kernel(calls):
     model, x = changeable(), sequences(3, 12)
     noise = model.attention.draw_noise(3, 7, 12, seeded(2))
-    before = particle_filter(model, x, 7, seeded(1), noise=noise).log_increments
+    before = particle_filter(model, x, model.settings(7), seeded(1), noise=noise).log_increments
     covariance = model.observation.covariance
     scale = covariance.scale
     covariance.scale = lambda noise: 2 * scale(noise)
-    found, expected = both(lambda: particle_filter(model, x, 7, seeded(1), noise=noise).log_increments)
+    found, expected = both(lambda: particle_filter(model, x, model.settings(7), seeded(1), noise=noise).log_increments)
     assert_same(found, expected)
     assert (before - expected).abs().max() > 0.01
     assert calls["particle_filter"] == 2
@@ -276,5 +276,5 @@ def test_the_window_is_that_of_the_attention(calls):
     model, x = changeable(initial_latent_variance=1.0), sequences(3, 12)
     model.attention.window = 2
     noise = model.attention.draw_noise(3, 7, 12, seeded(2))
-    assert_same(*both(lambda: particle_filter(model, x, 7, seeded(1), noise=noise).log_increments))
+    assert_same(*both(lambda: particle_filter(model, x, model.settings(7), seeded(1), noise=noise).log_increments))
     assert calls["particle_filter"] == 1

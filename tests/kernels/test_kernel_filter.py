@@ -30,12 +30,13 @@ from helpers.user_modules import (
 )
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.inference.filter import filter_population, particle_filter
+from smc_transformer.inference.filter import filter_state, particle_filter
+from smc_transformer.inference.step import predict_step
 from smc_transformer.kernels import disabled
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.observation import GaussianObservation
 from smc_transformer.nn.readout import TransformerReadout
-from smc_transformer.smc import RESAMPLERS, WeightCollapseError, gather_trajectories
+from smc_transformer.smc import WeightCollapseError, gather_trajectories
 from smc_transformer.smc.selection import select
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -132,7 +133,7 @@ def test_sequences_and_noise_may_lie_in_memory_as_they_like(calls):
 def test_attention_is_left_out_unless_it_is_asked_for(calls):
     model = random_model(d_model=4, d_ff=5)
     x, noise = sequences(3, 9), make_noise(model, 3, 6, 9)
-    result = particle_filter(model, x, 6, seeded(2), noise=noise)
+    result = particle_filter(model, x, model.settings(6), seeded(2), noise=noise)
     assert result.attention is None
     expected, _ = run_filter(model, x, noise)
     assert torch.equal(result.log_weights, expected.log_weights)
@@ -157,7 +158,7 @@ def test_scores_and_densities_far_from_zero_neither_overflow_nor_vanish(dtype, c
 def assert_parents_are_drawn_as_torch_draws_them(model, result, seed):
     """Given the kernel's own weights, torch's selection draws the same parents: whatever rounding did before."""
     generator = seeded(seed)
-    scheme, ess_threshold = RESAMPLERS[model.config.resampling], model.config.ess_threshold
+    scheme, ess_threshold = model.inference.resample, model.inference.ess_threshold
     for step in range(1, result.ancestors.shape[-1]):
         weights = result.log_weights[:, :, step - 1]
         with disabled():
@@ -264,7 +265,7 @@ def test_a_read_out_of_ones_own(readout, calls):
     """Its attention vectors come from C, and torch reads them out: also where it only bends a known read-out."""
     model = random_model(d_model=5, d_ff=4, predict_change=True)
     x = sequences(3, 12)
-    before = particle_filter(model, x, 7, seeded(2), noise=make_noise(model, 3, 7, 12))
+    before = particle_filter(model, x, model.settings(7), seeded(2), noise=make_noise(model, 3, 7, 12))
     calls.clear()
     known, model.readout = model.readout, readout(5, 4, 1).double()
     if isinstance(model.readout, TransformerReadout):
@@ -365,7 +366,7 @@ def test_weights_may_lie_in_memory_as_they_like(calls):
     assert_same(result.log_increments, expected.log_increments)
 
 
-# --- the population at the end ------------------------------------------------------------------------------
+# --- the state at the end ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("window", [None, 1, 2, 5, 12, 13, 50])
@@ -383,30 +384,30 @@ def test_the_population_at_the_end_is_that_of_torch(window, ess_threshold, encod
         initial_observation_variance=0.2,
     )
     x, noise = sequences(3, 12, 3), make_noise(model, 3, 9, 12)
-    population, expected = both(lambda: filter_population(model, x, 9, seeded(2), noise=noise))
+    state, expected = both(lambda: filter_state(model, x, model.settings(9), seeded(2), noise=noise))
     assert calls == WHOLE
-    for name in ("n_slots", "position", "capacity", "n_particles"):
-        assert getattr(population, name) == getattr(expected, name), name
+    assert state.places() == expected.places()
+    assert state.n_particles == expected.n_particles
     for name in ("log_weights", "informed", "last", "keys", "values"):
-        assert_same(getattr(population, name), getattr(expected, name), name=name)
-    assert len(population.encoder_state) == len(expected.encoder_state)
-    for one, other in zip(population.encoder_state, expected.encoder_state, strict=True):
+        assert_same(getattr(state, name), getattr(expected, name), name=name)
+    assert len(state.encoder_state) == len(expected.encoder_state)
+    for one, other in zip(state.encoder_state, expected.encoder_state, strict=True):
         assert_same(one, other, name="encoder_state")
     # What the next step sees: trajectories are inherited as far back as the window reaches.
     seen = slice(model.attention.first_slot(12), 12)
-    assert_same(population.trajectories[:, :, seen], expected.trajectories[:, :, seen], name="trajectories")
+    assert_same(state.trajectories[:, :, seen], expected.trajectories[:, :, seen], name="trajectories")
     for name in ("keys", "values"):
         one, other = (
             gather_trajectories(getattr(end, name)[:, :, seen], end.trajectories[:, :, seen])
-            for end in (population, expected)
+            for end in (state, expected)
         )
         assert_same(one, other, name=f"{name} through trajectories")
-    moved = population.trajectories[:, :, seen] != torch.arange(9).view(1, -1, 1)
+    moved = state.trajectories[:, :, seen] != torch.arange(9).view(1, -1, 1)
     assert moved.any().item() == (ess_threshold > 0 and window not in (1, 2))
 
 
 @pytest.mark.parametrize("window", [None, 3])
-def test_a_population_goes_on_where_the_kernel_left_it(window, calls):
+def test_a_state_goes_on_where_the_kernel_left_it(window, calls):
     """One more step by the kernel of one step, and by torch, from where the kernel of whole sequences stopped."""
     model = random_model(d_model=6, d_ff=5, window=window)
     x, noise = sequences(3, 12), make_noise(model, 3, 9, 13)
@@ -414,13 +415,12 @@ def test_a_population_goes_on_where_the_kernel_left_it(window, calls):
 
     @torch.no_grad()
     def one_more():
-        population = filter_population(model, x, 9, seeded(2), noise=first)
-        population.select(seeded(3))
-        return population.mutate(population.embed(), noise.at(12))
+        state = filter_state(model, x, model.settings(9), seeded(2), noise=first)
+        return predict_step(model, model.inference, state, seeded(3), noise.at(12)).moved
 
-    (z, parameters), (expected_z, expected_parameters) = both(one_more)
-    assert_same(z, expected_z)
-    assert_same(parameters, expected_parameters)
+    moved, expected = both(one_more)
+    assert_same(moved.z, expected.z)
+    assert_same(moved.parameters, expected.parameters)
     assert calls == {"particle_filter": 1, "inherit_trajectories": 1, "mutate_particles": 1}
 
 

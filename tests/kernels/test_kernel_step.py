@@ -68,10 +68,10 @@ def test_the_ring_of_slots_goes_round_and_the_growing_table_grows(window, calls)
     x = sequences(2, 39)
     (seen, state), (expected, other) = both(lambda: follow(model, x, 9))
     assert_same_stream(seen, expected)
-    assert state.population.capacity == (window or 64)  # 16 at first, and doubled twice
+    assert state.particles.capacity == (window or 64)  # 16 at first, and doubled twice
     for name in ("keys", "values"):
-        held = slice(0, min(state.population.n_slots, state.population.capacity))
-        one, another = getattr(state.population, name), getattr(other.population, name)
+        held = slice(0, min(state.particles.clock()[1], state.particles.capacity))
+        one, another = getattr(state.particles, name), getattr(other.particles, name)
         assert_same(one[:, :, held], another[:, :, held], name=name)
     assert calls["mutate_particles"] == 40
 

@@ -9,7 +9,7 @@ from helpers.models import sequences
 from helpers.user_modules import DampedLaw, LaplaceLaw, OwnReadout, ShiftedTwiceLaw, SoftplusLaw, SteeperReadout
 from torch.nn import functional as F
 
-from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import LearningSettings, SMCTransformer, SMCTransformerConfig
 from smc_transformer.kernels import disabled
 from smc_transformer.kernels.attention import attend_trajectories
 from smc_transformer.kernels.trajectories import perturb_trajectories
@@ -365,8 +365,9 @@ def test_training_steps_of_all_kinds_are_those_of_torch(seed, calls):
 @pytest.mark.parametrize("gradient", ["pathwise", "score"])
 @pytest.mark.parametrize("distribution", [LaplaceLaw, ShiftedTwiceLaw, DampedLaw, SoftplusLaw])
 def test_a_training_step_with_a_distribution_of_ones_own_is_that_of_torch(gradient, distribution, calls):
-    config = SMCTransformerConfig(d_model=5, d_ff=4, n_inputs=2, n_targets=2, gradient=gradient, predict_change=True)
-    model = SMCTransformer(config, generator=0, observation=distribution(2)).double()
+    config = SMCTransformerConfig(d_model=5, d_ff=4, n_inputs=2, n_targets=2, predict_change=True)
+    learning = LearningSettings(gradient=gradient)
+    model = SMCTransformer(config, generator=0, learning=learning, observation=distribution(2)).double()
     assert_same_estimates(model, sequences(3, 9, 2), n_particles=7)
     assert any(calls[name] for name in REPLAY)
 

@@ -9,7 +9,7 @@ import torch
 from helpers.models import make_model, sequences
 from helpers.user_modules import NotingLaw, QuantileLaw, give_law
 
-from smc_transformer.inference.rollout import rollout
+from smc_transformer.inference.paths import rollout
 from smc_transformer.learning import ForecastScore, Likelihood, Trainer, fit, negative_log_likelihood, training_step
 from smc_transformer.learning.goals import fair_crps
 from smc_transformer.smc import WeightCollapseError
@@ -170,7 +170,7 @@ def test_the_loss_is_the_mean_score_of_observed_values_and_its_gradient():
     for n_past in range(1, HISTORY + 2):
         truth = x[:, n_past : n_past + HORIZON, :2]
         known = x[:, n_past : n_past + HORIZON, 2:]
-        paths = rollout(model, x[:, :n_past], known, n_paths=6, n_particles=1).paths
+        paths = rollout(model, model.settings(1), x[:, :n_past], known, n_paths=6).paths
         loss, n_terms = fair_crps(paths, truth).nansum(), int((~truth.isnan()).sum())
         (gradient,) = torch.autograd.grad(loss / n_terms, model.readout.projection.bias)
         expected[n_past] = (n_terms, loss.item(), gradient)
@@ -347,8 +347,7 @@ def test_the_likelihood_is_that_of_the_training_step():
     assert found == negative_log_likelihood(model, x, n_particles=7, generator=seeded(1))
 
 
-# --- a model whose distribution is known
-# -----------------------------------------------------------------------------------
+# --- a model whose distribution is known ---------------------------------------------------------------------
 
 
 def true_model(variance=0.5, **settings):

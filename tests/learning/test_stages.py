@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers.models import assert_same, make_model, sequences, weights
 
-from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import SMCTransformer
 from smc_transformer.learning import (
     ForecastScore,
     Likelihood,
@@ -116,7 +116,7 @@ def test_windows_are_evenly_spaced():
 
 # --- the whole recipe -----------------------------------------------------------------------------------------------
 
-CONFIG = SMCTransformerConfig(d_model=4, d_ff=4, n_particles=3, input_changes=True, observation="student_t")
+SETTINGS = {"d_model": 4, "d_ff": 4, "n_particles": 3, "input_changes": True, "observation": "student_t"}
 RECIPE = Recipe(squared_error=SHORT, likelihood=SHORT, forecast=SHORT, forecast_paths=3, validation_paths=4)
 
 
@@ -126,8 +126,8 @@ def data():
 
 def test_a_recipe_is_its_stages_one_after_the_other_from_the_scales_of_the_data():
     x, held_out = data()
-    trained, losses = RECIPE.train(CONFIG, x, held_out, history=2, units=(2.0,), seed=3)
-    by_hand = SMCTransformer(CONFIG, generator=3)
+    trained, by_hand = (SMCTransformer.from_settings(SETTINGS, generator=3) for _ in range(2))
+    losses = RECIPE.train(trained, x, held_out, history=2, units=(2.0,), seed=3)
     by_hand.encoder.set_scales_(x)
     stages = {
         "squared_error": (SHORT, SquaredError((2.0,))),
@@ -143,12 +143,14 @@ def test_a_recipe_is_its_stages_one_after_the_other_from_the_scales_of_the_data(
 def test_stages_can_be_left_out(left_out):
     x, held_out = data()
     recipe = Recipe(squared_error=left_out, likelihood=SHORT, forecast=left_out)
-    assert list(recipe.train(CONFIG, x, held_out, history=2, units=(1.0,))[1]) == ["likelihood"]
+    assert list(recipe.train(SMCTransformer.from_settings(SETTINGS), x, held_out, history=2, units=(1.0,))) == [
+        "likelihood"
+    ]
 
 
 def test_without_validation_sequences_there_are_no_validation_losses():
     x, _ = data()
-    _, losses = RECIPE.train(CONFIG, x, None, history=2, units=(1.0,))
+    losses = RECIPE.train(SMCTransformer.from_settings(SETTINGS), x, None, history=2, units=(1.0,))
     assert losses == {"squared_error": [], "likelihood": [], "forecast": []}
 
 

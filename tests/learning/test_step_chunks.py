@@ -12,7 +12,9 @@ from smc_transformer.smc import WeightCollapseError
 
 
 def three_at_once(monkeypatch, model, n_steps):
-    monkeypatch.setattr(step_module, "NUMBERS_AT_ONCE", 3 * model.config.n_particles * n_steps * model.config.d_model)
+    monkeypatch.setattr(
+        step_module, "NUMBERS_AT_ONCE", 3 * model.inference.n_particles * n_steps * model.config.d_model
+    )
 
 
 @pytest.mark.parametrize("settings", [{}, {"noise_learning": "em"}, {"observation": "heteroscedastic"}], ids=str)

@@ -7,7 +7,8 @@ from helpers.oracles.multi_head import multi_head_means
 from helpers.user_encoders import MovingAverages, SteppingAverages
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.inference.filter import filter_population, particle_filter
+from smc_transformer.inference.filter import filter_state, particle_filter
+from smc_transformer.inference.step import embed, mutate, receive, spread
 from smc_transformer.learning import fit, negative_log_likelihood
 from smc_transformer.nn.attention import Noise
 from smc_transformer.smc import gather_trajectories, trace_trajectories
@@ -173,9 +174,11 @@ def test_paths_inherit_the_whole_past_of_their_particle(encoder, n_heads, window
     x[:, missing, :2] = torch.nan
     generator = torch.Generator().manual_seed(4)
     noise = model.attention.draw_noise(3, N_PARTICLES, 6, generator)
-    result = particle_filter(model, x, N_PARTICLES, generator.clone_state(), noise=noise, keep_attention=True)
-    population = filter_population(model, x, N_PARTICLES, generator, noise=noise)
-    fresh = population.spread(11, 2, generator)[0]
+    result = particle_filter(
+        model, x, model.settings(N_PARTICLES), generator.clone_state(), noise=noise, keep_attention=True
+    )
+    population = filter_state(model, x, model.settings(N_PARTICLES), generator, noise=noise)
+    fresh = spread(model, model.inference, population, 11, 2, generator)[0]
     matches = (fresh.last.unsqueeze(2) == population.last.unsqueeze(1)).all(dim=-1)
     assert (matches.sum(dim=-1) == 1).all()
     trajectories = trace_trajectories(result.ancestors, matches.int().argmax(dim=-1))
@@ -183,7 +186,7 @@ def test_paths_inherit_the_whole_past_of_their_particle(encoder, n_heads, window
     for _ in range(2):
         new = model.attention.draw_noise(3, 11, 1, generator)
         with torch.no_grad():
-            z, parameters = fresh.mutate(fresh.embed(), new.at(0))
+            _, z, _, parameters = mutate(model, fresh, embed(model, fresh), new.at(0))
         noise = Noise(*(torch.cat(pair, dim=2) for pair in zip(noise, new, strict=True)))
         drawn = torch.randn(3, 11, 1, 2, generator=generator, dtype=torch.float64)
         known = torch.randn(3, 1, generator=generator, dtype=torch.float64)
@@ -194,7 +197,7 @@ def test_paths_inherit_the_whole_past_of_their_particle(encoder, n_heads, window
         replayed = model.replay(x, noise, completed)
         torch.testing.assert_close(z, replayed.attention[:, :, -1], **EXACT)
         torch.testing.assert_close(parameters, replayed.parameters[:, :, -1], **EXACT)
-        fresh.receive(torch.cat((drawn[:, :, 0], known.unsqueeze(1).expand(-1, 11, -1)), dim=-1))
+        receive(fresh, torch.cat((drawn[:, :, 0], known.unsqueeze(1).expand(-1, 11, -1)), dim=-1))
 
 
 # Missing values

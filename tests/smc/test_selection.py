@@ -77,62 +77,62 @@ def test_selection_keeps_the_type_of_the_weights():
 
 NAN = float("nan")
 WEIGHTS = torch.tensor(UNEVEN, dtype=torch.float64)
-LOOK_AHEAD = torch.tensor([0.1, 2.0, 0.7, 3.0], dtype=torch.float64)
+FIRST_STAGE = torch.tensor([0.1, 2.0, 0.7, 3.0], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("scheme", sorted(RESAMPLERS))
-def test_particles_are_drawn_by_weight_times_look_ahead_and_carry_what_makes_up_for_it(scheme):
+def test_particles_are_drawn_by_weight_times_first_stage_and_carry_what_makes_up_for_it(scheme):
     n_rows = 10_000
-    log_weights, look_ahead = WEIGHTS.log().expand(n_rows, 4), LOOK_AHEAD.log().expand(n_rows, 4)
+    log_weights, first_stage = WEIGHTS.log().expand(n_rows, 4), FIRST_STAGE.log().expand(n_rows, 4)
     selection = select(
-        log_weights, RESAMPLERS[scheme], ess_threshold=1.0, look_ahead=look_ahead, generator=as_generator(0)
+        log_weights, RESAMPLERS[scheme], ess_threshold=1.0, first_stage=first_stage, generator=as_generator(0)
     )
     children = torch.nn.functional.one_hot(selection.ancestors, 4).double()  # (row, child, parent)
     counts, error = mean_and_error(children.sum(dim=1))
-    wanted = WEIGHTS * LOOK_AHEAD / (WEIGHTS * LOOK_AHEAD).sum()
+    wanted = WEIGHTS * FIRST_STAGE / (WEIGHTS * FIRST_STAGE).sum()
     assert ((counts - 4 * wanted).abs() < 4.5 * error + 1e-9).all()
     carried, error = mean_and_error((selection.log_weights.exp().unsqueeze(-1) * children).sum(dim=1))
     assert (error < 0.02).all()
     assert ((carried - WEIGHTS).abs() < 4.5 * error + 1e-9).all()
 
 
-def test_an_even_look_ahead_changes_nothing():
+def test_an_even_first_stage_changes_nothing():
     log_weights = WEIGHTS.log().unsqueeze(0)
     plain = select(log_weights, systematic, ess_threshold=1.0, generator=as_generator(3))
     looked = select(
         log_weights,
         systematic,
         ess_threshold=1.0,
-        look_ahead=torch.full((1, 4), -1e4).double(),
+        first_stage=torch.full((1, 4), -1e4).double(),
         generator=as_generator(3),
     )
     assert torch.equal(plain.ancestors, looked.ancestors)
     torch.testing.assert_close(plain.log_weights, looked.log_weights)
 
 
-def test_rows_without_a_look_ahead_fall_back_to_the_weights():
+def test_rows_without_a_first_stage_fall_back_to_the_weights():
     infinity = math.inf
-    look_ahead = torch.tensor([[-infinity] * 4, [NAN] * 4, [NAN, -infinity, -infinity, NAN]], dtype=torch.float64)
+    first_stage = torch.tensor([[-infinity] * 4, [NAN] * 4, [NAN, -infinity, -infinity, NAN]], dtype=torch.float64)
     log_weights = WEIGHTS.log().expand(3, 4)
-    selection = select(log_weights, systematic, ess_threshold=1.0, look_ahead=look_ahead, generator=as_generator(0))
+    selection = select(log_weights, systematic, ess_threshold=1.0, first_stage=first_stage, generator=as_generator(0))
     assert torch.equal(selection.ancestors, systematic(log_weights, 4, as_generator(0)))
     assert torch.equal(selection.log_weights, uniform_log_weights(log_weights))
 
 
 def test_particles_without_a_future_or_a_weight_are_not_drawn():
     log_weights = torch.tensor([[0.5, 0.25, 0.25, 0.0]], dtype=torch.float64).log().expand(500, 4)
-    look_ahead = torch.tensor([[0.0, NAN, -math.inf, 5.0]], dtype=torch.float64).expand(500, 4)
+    first_stage = torch.tensor([[0.0, NAN, -math.inf, 5.0]], dtype=torch.float64).expand(500, 4)
     selection = select(
-        log_weights, RESAMPLERS["multinomial"], ess_threshold=1.0, look_ahead=look_ahead, generator=as_generator(0)
+        log_weights, RESAMPLERS["multinomial"], ess_threshold=1.0, first_stage=first_stage, generator=as_generator(0)
     )
     assert (selection.ancestors == 0).all()
     assert not selection.log_weights.isnan().any()
 
 
-def test_whether_to_resample_is_asked_of_weight_times_look_ahead():
+def test_whether_to_resample_is_asked_of_weight_times_first_stage():
     log_weights = torch.full((2, 4), 0.25, dtype=torch.float64).log()
-    look_ahead = torch.tensor([[1.0, 1.0, 1.0, 1.0], [100.0, 1.0, 1.0, 1.0]], dtype=torch.float64).log()
-    selection = select(log_weights, systematic, ess_threshold=0.5, look_ahead=look_ahead, generator=as_generator(0))
+    first_stage = torch.tensor([[1.0, 1.0, 1.0, 1.0], [100.0, 1.0, 1.0, 1.0]], dtype=torch.float64).log()
+    selection = select(log_weights, systematic, ess_threshold=0.5, first_stage=first_stage, generator=as_generator(0))
     assert selection.resampled.tolist() == [False, True]
     assert selection.ancestors[0].tolist() == [0, 1, 2, 3]
     assert torch.equal(selection.log_weights[0], log_weights[0])  # not resampled: nothing to make up for
@@ -141,7 +141,7 @@ def test_whether_to_resample_is_asked_of_weight_times_look_ahead():
         systematic,
         ess_threshold=1.0,
         informed=torch.tensor([True, False]),
-        look_ahead=look_ahead,
+        first_stage=first_stage,
         generator=as_generator(0),
     )
     assert uninformed.resampled.tolist() == [True, False]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from smc_transformer import SMCTransformerConfig
+from smc_transformer import InferenceSettings
 from smc_transformer.smc import RESAMPLERS, multinomial, systematic, trace_trajectories, unique_ancestors
 from smc_transformer.smc.smoothers import SMOOTHERS, History, SmoothedTrajectories, Smoother, smoother
 from smc_transformer.support.randomness import as_generator
@@ -61,7 +61,7 @@ def test_the_smoothers_of_the_folder_are_found_by_name():
 
 def test_a_new_smoother_is_a_decorated_function(registry):
     with pytest.raises(ValueError, match="smoother must be one of"):
-        SMCTransformerConfig(smoother="straight")
+        InferenceSettings(smoother="straight")
 
     @smoother
     def straight(history, n_trajectories, lag, resample, future_density, generator=None):
@@ -70,7 +70,7 @@ def test_a_new_smoother_is_a_decorated_function(registry):
         return SmoothedTrajectories(trajectories, history.log_weights[:, :, -1], ancestral=False)
 
     assert registry["straight"] is straight
-    assert SMCTransformerConfig(smoother="straight").smoother == "straight"
+    assert InferenceSettings(smoother="straight").smoother == "straight"
     assert smooth("straight", random_history(), 1).trajectories[0, 3].tolist() == [3] * 8
 
 
@@ -78,22 +78,22 @@ def test_a_new_smoother_is_a_decorated_function(registry):
 @pytest.mark.parametrize("name", ["forward", "Backward", "", None])
 def test_the_settings_reject_names_that_no_smoother_has(name):
     with pytest.raises(ValueError, match="smoother must be one of"):
-        SMCTransformerConfig(smoother=name)
+        InferenceSettings(smoother=name)
 
 
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("lag", [0, -1, 1.5, True, "5", None])
 def test_the_settings_reject_lags_that_are_no_positive_whole_number(lag):
     with pytest.raises((ValueError, TypeError), match="smoothing_lag"):
-        SMCTransformerConfig(smoothing_lag=lag)
+        InferenceSettings(smoothing_lag=lag)
 
 
 @pytest.mark.usefixtures("without_shape_checks")
 def test_the_settings_keep_smoother_and_lag():
-    config = SMCTransformerConfig(smoother="backward", smoothing_lag=np.int64(3))
+    config = InferenceSettings(smoother="backward", smoothing_lag=np.int64(3))
     assert SMCTransformerConfig.from_dict(config.to_dict()) == config
     assert (config.smoother, config.smoothing_lag, type(config.smoothing_lag)) == ("backward", 3, int)
-    assert (SMCTransformerConfig().smoother, SMCTransformerConfig().smoothing_lag) == ("genealogy", 5)
+    assert (InferenceSettings().smoother, InferenceSettings().smoothing_lag) == ("genealogy", 5)
 
 
 # --- what all of them promise ------------------------------------------------------------------------------------

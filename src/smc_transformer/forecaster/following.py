@@ -18,6 +18,7 @@ from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import Prediction, begin, observe_step, predict_step
 from smc_transformer.network import Network
+from smc_transformer.nn.attention import Noise
 
 SERIES_AT_ONCE = 128
 """Series that are filtered together: bounds the memory."""
@@ -52,11 +53,15 @@ class Follower(NamedTuple):
 
     @torch.no_grad()
     def predict(
-        self, state: ParticleState, known: Float[Tensor, "batch known"], generator: Generator | None
+        self,
+        state: ParticleState,
+        known: Float[Tensor, "batch known"],
+        generator: Generator | None,
+        noise: Noise | None = None,
     ) -> Prediction:
         """The first half of a step, in place: `known` are inputs of this time that were known ahead."""
         meet_known(self.network, state, known)
-        return predict_step(self.network, self.settings, state, generator)
+        return predict_step(self.network, self.settings, state, generator, noise)
 
     @torch.no_grad()
     def observe(

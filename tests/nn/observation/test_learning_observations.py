@@ -240,8 +240,7 @@ def test_categorical_distribution_is_calibrated(categorical):
     assert_calibrated(predictive(model, test), test)
 
 
-# --- an observation model of one's own
-# -------------------------------------------------------------------------------------
+# --- an observation model of one's own -----------------------------------------------------------------------
 
 
 class LaplaceComponents(Components):

@@ -29,7 +29,7 @@ X = {
 def make_model(observation, **settings):
     if observation == "categorical":
         settings["n_classes"] = 3
-    config = SMCTransformerConfig(observation=observation, d_model=8, d_ff=8, n_particles=4, **settings)
+    config = SMCTransformerConfig(observation=observation, d_model=8, d_ff=8, **settings)
     return SMCTransformer(config, generator=0)
 
 
@@ -39,8 +39,7 @@ def holding(x, value):
     return x
 
 
-# --- targets that an observation model cannot have
-# -------------------------------------------------------------------------
+# --- targets that an observation model cannot have -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [-1.0, 2.5])
@@ -113,8 +112,7 @@ def test_targets_missing_in_part_weight_by_the_others(observation):
     assert part.log_increments[1, 1] != whole.log_increments[1, 1]
 
 
-# --- observation models of one's own
-# --------------------------------------------------------------------------------------
+# --- observation models of one's own -------------------------------------------------------------------------
 
 
 def test_a_distribution_with_another_number_of_targets_is_refused():

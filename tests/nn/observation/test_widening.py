@@ -160,7 +160,7 @@ def test_kernels_and_torch_agree_on_a_widened_distribution(observation, factor, 
     noise = model.attention.draw_noise(3, 7, 12, seeded(2))
 
     def increments():
-        return particle_filter(model, x, 7, seeded(1), noise=noise).log_increments
+        return particle_filter(model, x, model.settings(7), seeded(1), noise=noise).log_increments
 
     plain = increments()
     model.observation.widen_(factor)

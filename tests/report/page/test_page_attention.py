@@ -6,7 +6,8 @@ import pytest
 import torch
 from helpers.models import make_model, sequences
 
-from smc_transformer.inference.filter import filter_population, particle_filter
+from smc_transformer.inference.filter import filter_state, particle_filter
+from smc_transformer.inference.step import spread
 from smc_transformer.report.page import PastAttention, attention_ahead, attention_of_stream
 
 N_PARTICLES, N_STEPS = 5, 14
@@ -69,15 +70,15 @@ def naive_ahead(model, x, noise, ancestors, fresh, window):
 
 @pytest.mark.parametrize("window", [None, 1, 6, 40])
 @pytest.mark.parametrize("n_heads", [1, 2])
-def test_weights_ahead_are_those_of_a_loop_over_lines(window, n_heads):
+def test_weights_ahead_are_those_of_a_loop_over_trajectories(window, n_heads):
     model = small_model(window, n_heads, "gru")
     x = sequences(2, N_STEPS, 2)
     noise = model.attention.draw_noise(2, N_PARTICLES, N_STEPS, torch.Generator().manual_seed(1))
-    population = filter_population(model, x, N_PARTICLES, torch.Generator().manual_seed(2), noise=noise)
-    result = particle_filter(model, x, N_PARTICLES, torch.Generator().manual_seed(2), noise=noise)
-    assert result.resampled.any()  # else lines are not tested
+    particles = filter_state(model, x, model.settings(N_PARTICLES), torch.Generator().manual_seed(2), noise=noise)
+    result = particle_filter(model, x, model.settings(N_PARTICLES), torch.Generator().manual_seed(2), noise=noise)
+    assert result.resampled.any()  # else trajectories are not tested
     fresh = model.attention.draw_noise(2, N_PARTICLES, 1, torch.Generator().manual_seed(3)).at(0)
-    found = attention_ahead(population, noise=fresh)
+    found = attention_ahead(model, particles, noise=fresh)
     with torch.no_grad():
         expected = naive_ahead(model, x, noise, result.ancestors, fresh, window)
     torch.testing.assert_close(found.weights, expected)
@@ -87,7 +88,7 @@ def test_weights_ahead_are_those_of_a_loop_over_lines(window, n_heads):
 @pytest.mark.parametrize("window", [None, 1, 4])
 @pytest.mark.parametrize("gaps", [False, True])
 def test_a_stream_looks_where_its_filter_looked(window, gaps):
-    """The attention of the stream and that ahead of the population one step before are the same step."""
+    """The attention of the stream and that ahead of the particles one step before are the same step."""
     model = small_model(window, 2, "gru")
     x = sequences(2, N_STEPS, 2)
     if gaps:
@@ -97,18 +98,18 @@ def test_a_stream_looks_where_its_filter_looked(window, gaps):
     for t in range(N_STEPS + 1):
         state.observe(x[:, t], noise=noise.at(t))
     found = attention_of_stream(state, noise=noise.at(N_STEPS))
-    population = state.population
+    particles = state.particles
     n_slots = N_STEPS + 1 if window is None else min(window, N_STEPS + 1)
     assert found.weights.shape == (2, N_PARTICLES, n_slots)
     with torch.no_grad():
-        latents = model.attention.latents(population.drawn.embedding, noise.at(N_STEPS))
+        latents = model.attention.latents(state.prediction.moved.embedding, noise.at(N_STEPS))
     for number in range(2):
         for particle in range(N_PARTICLES):
             keys = []
             for slot in range(N_STEPS + 1 - n_slots, N_STEPS + 1):
-                place = slot % population.capacity
-                owner = int(population.trajectories[number, particle, place])
-                keys.append(population.keys[number, owner, place])
+                place = slot % particles.capacity
+                owner = int(particles.trajectories[number, particle, place])
+                keys.append(particles.keys[number, owner, place])
             query = latents.query.expand(2, N_PARTICLES, -1)[number, particle]
             torch.testing.assert_close(found.weights[number, particle], naive_weights(model, query, keys))
 
@@ -116,12 +117,11 @@ def test_a_stream_looks_where_its_filter_looked(window, gaps):
 def test_asking_leaves_no_trace():
     model = small_model(4, 1, "gru")
     x = sequences(1, N_STEPS, 2)
-    populations = [filter_population(model, x, N_PARTICLES, torch.Generator().manual_seed(2)) for _ in range(2)]
-    attention_ahead(populations[0], torch.Generator().manual_seed(3))
-    for name in ("last", "log_weights", "keys", "lines"):
-        assert torch.equal(getattr(populations[0], name), getattr(populations[1], name))
-    assert populations[0].position == populations[1].position
-    for mine, other in zip(populations[0].encoder_state, populations[1].encoder_state, strict=True):
+    states = [filter_state(model, x, model.settings(N_PARTICLES), torch.Generator().manual_seed(2)) for _ in range(2)]
+    attention_ahead(model, states[0], torch.Generator().manual_seed(3))
+    for name in ("last", "log_weights", "keys", "trajectories", "position"):
+        assert torch.equal(getattr(states[0], name), getattr(states[1], name))
+    for mine, other in zip(states[0].encoder_state, states[1].encoder_state, strict=True):
         assert torch.equal(mine, other)
 
 
@@ -157,7 +157,9 @@ def test_a_stream_that_has_seen_nothing_says_so():
 
 def test_particles_of_a_forecast_are_refused():
     model = small_model(4, 1)
-    population = filter_population(model, sequences(1, N_STEPS, 2), N_PARTICLES, torch.Generator().manual_seed(2))
-    fresh, _ = population.spread(8, 3, torch.Generator().manual_seed(3))
+    particles = filter_state(
+        model, sequences(1, N_STEPS, 2), model.settings(N_PARTICLES), torch.Generator().manual_seed(2)
+    )
+    fresh, _ = spread(model, model.inference, particles, 8, 3, torch.Generator().manual_seed(3))
     with pytest.raises(ValueError, match="share their past"):
-        attention_ahead(fresh)
+        attention_ahead(model, fresh)

@@ -117,13 +117,13 @@ def test_the_particles_that_look_are_those_that_forecast(forecaster, table, futu
     forecasting, looking = [], []
     forecast_as_ever, look_as_ever = Fitted.forecast, collect.series_attention
 
-    def forecast(fitted, standings, *rest):
-        forecasting.extend(standings.values())
-        return forecast_as_ever(fitted, standings, *rest)
+    def forecast(fitted, following, future, *rest):
+        forecasting.extend(following.fleet.take([name]) for name in future)
+        return forecast_as_ever(fitted, following, future, *rest)
 
-    def look(forecaster, standing, *rest):
-        looking.append(standing)
-        return look_as_ever(forecaster, standing, *rest)
+    def look(forecaster, following, name, *rest):
+        looking.append(following.fleet.take([name]))
+        return look_as_ever(forecaster, following, name, *rest)
 
     monkeypatch.setattr(Fitted, "forecast", forecast)
     monkeypatch.setattr(collect, "series_attention", look)
@@ -131,7 +131,7 @@ def test_the_particles_that_look_are_those_that_forecast(forecaster, table, futu
     assert len(forecasting) == 2
     for one, other in zip(forecasting, looking, strict=True):
         for name in ("keys", "trajectories", "log_weights"):
-            assert torch.equal(getattr(one.population, name), getattr(other.population, name))
+            assert torch.equal(getattr(one, name), getattr(other, name))
 
 
 def test_the_backtest_is_the_forecasters(backtest, page):
