@@ -149,8 +149,12 @@ def _about_read_out(network: "SMCTransformer") -> list[str]:
         return ["the model's method read_out was replaced"]
     readout = network.readout
     parts = list(readout.modules())
-    known = tuple(map(type, parts)) in READ_OUTS
-    if not known or any(parameter is None for part in parts for parameter in part._parameters.values()):
+    known = (
+        tuple(map(type, parts)) in READ_OUTS
+        and not any(parameter is None for part in parts for parameter in part._parameters.values())
+        and len(readout.projection.weight) == network.observation.n_parameters  # C has room for no more
+    )
+    if not known:
         return ["the read-out was replaced"]
     return _change_of(readout, "read-out")
 
