@@ -272,6 +272,13 @@ def test_a_scale_of_ones_own_in_the_observation_noise_is_seen_by_the_kernel(call
     assert calls["particle_filter"] == 2
 
 
+def test_a_read_out_of_another_size_is_not_written_past_the_end_of_the_parameters():
+    """It is left to torch, which complains of it."""
+    model, x = changeable(), sequences(3, 12)
+    model.readout.projection = nn.Linear(5, 4, dtype=torch.float64)
+    assert engine.explain_filter(model, x) == ["step by step: the read-out was replaced"]
+
+
 def test_the_window_is_that_of_the_attention(calls):
     model, x = changeable(initial_latent_variance=1.0), sequences(3, 12)
     model.attention.window = 2

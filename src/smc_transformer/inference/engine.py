@@ -10,6 +10,7 @@ a method of a class or of a single object: hence the exact types, and the compar
 
 import functools
 import logging
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -146,8 +147,12 @@ def _about_read_out(network: Network) -> list[str]:
         return ["the model's method read_out was replaced"]
     readout = network.readout
     parts = list(readout.modules())
-    known = tuple(map(type, parts)) in READ_OUTS
-    if not known or any(parameter is None for part in parts for parameter in part._parameters.values()):
+    known = (
+        tuple(map(type, parts)) in READ_OUTS
+        and not any(parameter is None for part in parts for parameter in part._parameters.values())
+        and len(readout.projection.weight) == network.observation.n_parameters  # C has room for no more
+    )
+    if not known:
         return ["the read-out was replaced"]
     return _change_of(readout, "read-out")
 
@@ -314,27 +319,14 @@ def layer_tensors(network: Network, *, read_out: bool) -> LayerTensors:
     """The parameters of the attention and, if asked for, of the read-out."""
     attention, readout = network.attention, network.readout
     query, key, value, z = map(_factor, attention.covariances)
-    layer = LayerTensors(attention.n_heads, query, key, value, z, attention.output.weight)
-    if not read_out:
-        return layer
-    layer = layer._replace(projection=readout.projection.weight, projection_bias=readout.projection.bias)
-    if isinstance(readout, LinearReadout):
-        return layer
-    first, (inner, _, outer), second = readout.attention_norm, readout.feed_forward, readout.output_norm
-    assert isinstance(inner, nn.Linear)
-    assert isinstance(outer, nn.Linear)
-    return layer._replace(
-        gain_1=first.weight,
-        bias_1=first.bias,
-        inner=inner.weight,
-        inner_bias=inner.bias,
-        outer=outer.weight,
-        outer_bias=outer.bias,
-        gain_2=second.weight,
-        bias_2=second.bias,
-        epsilon_1=first.eps,
-        epsilon_2=second.eps,
-    )
+    rest: list[Any] = []
+    if read_out:
+        rest += [readout.projection.weight, readout.projection.bias]
+    if read_out and isinstance(readout, TransformerReadout):
+        first, (inner, _, outer), second = readout.attention_norm, readout.feed_forward, readout.output_norm
+        rest += [first.weight, first.bias, inner.weight, inner.bias, outer.weight, outer.bias]
+        rest += [second.weight, second.bias, first.eps, second.eps]
+    return LayerTensors(attention.n_heads, query, key, value, z, attention.output.weight, *rest)
 
 
 def _factor(covariance: Covariance) -> Float[Tensor, "d_model"]:

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-Bounds = tuple[Float[Tensor, "target"], Float[Tensor, "target"]]
-"""Lower and upper bounds of the log-scales."""
+Bounds = tuple[Float[Tensor, "target"], Float[Tensor, "target"]]  # lower and upper
 
 
 class Elliptical(NamedTuple):

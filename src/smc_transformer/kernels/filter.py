@@ -49,22 +49,7 @@ def filter_sequences(
     stop_at_collapse: bool,
     out: FilterOutputs,
 ) -> Int[Tensor, "batch"]:
-    """Filter whole sequences.
-
-    Args:
-        layer: the parameters; with a read-out.
-        density: the form of the density of X_t.
-        means: the means of queries, keys and values.
-        embedding: e_{t-1}.
-        noise: of queries, keys, values and attention vectors.
-        targets: X_t.
-        last_targets: what is added to the locations; None: nothing.
-        uniforms: for the resampling at each step but the first, float64; as many as the scheme needs.
-        scheme: name of the resampling scheme.
-        ess_threshold: share of the particles below which a sequence is resampled.
-        window: slots attended to; None: all.
-        stop_at_collapse: whether a sequence that has lost all its weight ends there, or goes on with equal weights.
-        out: where to write.
+    """Filter whole sequences; `last_targets` are added to the locations, `uniforms` are as many as the scheme needs.
 
     Returns:
         The step, counted from 0, at which each sequence lost all its weight; -1: it did not.

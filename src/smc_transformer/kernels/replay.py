@@ -28,14 +28,7 @@ def replay_outputs(
 ) -> Float[Tensor, "batch trajectory time n_out"]:
     """The read-outs along trajectories, as functions of the layer's parameters, the means and the embedding.
 
-    Args:
-        layer: the parameters; with a read-out.
-        means: of queries, keys and values; one for all trajectories, or one for each.
-        embedding: likewise.
-        noise: of all particles.
-        trajectories: the particle that each trajectory passes through at each step.
-        window: slots attended to; None: all.
-        outputs: the read-outs, where they are known already; constants may have been added to them.
+    `outputs` are the read-outs where they are known already; constants may have been added to them.
     """
     tensors = layer.tensors()
     absent: dict[str, Any] = dict.fromkeys(tensors)  # autograd takes the tensors one by one

@@ -18,14 +18,7 @@ def perturb_trajectories(
     noise: Float[Tensor, "batch particle time d"],
     trajectories: Int[Tensor, "batch trajectory time"],
 ) -> Float[Tensor, "batch trajectory time d"]:
-    """The latents of trajectories; there is no gradient for the noise.
-
-    Args:
-        mean: of each trajectory, or one for all; None: zero.
-        factor: the scale of each coordinate.
-        noise: of all particles.
-        trajectories: the particle whose noise a trajectory has at each step.
-    """
+    """The latents of trajectories, with the noise of all particles; there is no gradient for it. No mean: zero."""
     latents: Tensor = _PerturbTrajectories.apply(mean, factor, noise, trajectories.contiguous())
     return latents
 
