@@ -20,11 +20,6 @@ def say(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-def remark(text: str) -> None:
-    """A line on standard error: standard output may be a table for another program."""
-    sys.stderr.write(text + "\n")
-
-
 def say_json(value: Any) -> None:
     """A JSON document on standard output."""
     sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")

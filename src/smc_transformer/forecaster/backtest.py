@@ -1,19 +1,19 @@
 """Backtests: forecasts from past cutoffs, beside what came, and their scores."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.forecast import Number
+from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, as_timestamps, read_series, with_times
 from smc_transformer.scores import energy_score, joined, target_scores, where_observed
-
-if TYPE_CHECKING:
-    from smc_transformer.forecaster.facade import Forecaster
 
 LEVEL = 95
 """Percentage of the interval that picp, mpiw and winkler are about."""
@@ -37,7 +37,9 @@ class Backtest:
 
 
 def run_backtest(
-    forecaster: "Forecaster",
+    settings: Settings,
+    fitted: Fitted | None,
+    fit: Callable[[pd.DataFrame], Fitted],
     df: Any,
     *,
     n_windows: int,
@@ -47,13 +49,11 @@ def run_backtest(
     levels: list[Number],
     rolling: int | None,
     n_paths: int,
-    progress: bool,
 ) -> Backtest:
-    """See `Forecaster.backtest`."""
-    settings = forecaster.settings
+    """See `Forecaster.backtest`; `fit` trains anew on a table."""
     table = as_pandas(df)
-    if forecaster.is_fitted:
-        table = with_times(table, settings.time_column, forecaster.fitted.some_time)
+    if fitted is not None:
+        table = with_times(table, settings.time_column, fitted.some_time)
     given = read_series(table, settings)
     # Rows that are known before each cutoff, first cutoff first.
     counts = [horizon + step_size * (n_windows - 1 - number) for number in range(n_windows)]
@@ -63,31 +63,28 @@ def run_backtest(
                 f"series {series.name!r} has {len(series)} rows: too few for {n_windows} windows of {horizon} steps, "
                 f"{step_size} apart, after at least 2 rows of history"
             )
-    current = forecaster if _is_ahead(forecaster, given, counts[0]) else None
+    current = fitted if _is_ahead(fitted, given, counts[0]) else None
     parts, scores = [], []
     for count in counts:
         if current is None or refit:
             until = {series.name: series.times[len(series) - count - 1] for series in given}
-            current = forecaster.unfitted().fit(_rows_until(table, forecaster, until, rolling), progress=progress)
+            current = fit(_rows_until(table, settings, until, rolling))
         part, found = _forecast_at(current, given, count, horizon, levels, n_paths)
         parts.append(part)
         scores.append(found)
     return Backtest(pd.concat(parts, ignore_index=True), _metrics(joined(scores), settings.targets))
 
 
-def _is_ahead(forecaster: "Forecaster", given: list[Series], count: int) -> bool:
-    """Whether the forecaster is fitted, on nothing that comes after the first cutoff."""
-    if not forecaster.is_fitted:
+def _is_ahead(fitted: Fitted | None, given: list[Series], count: int) -> bool:
+    """Whether there is a fit, of nothing that comes after the first cutoff."""
+    if fitted is None:
         return False
-    until = forecaster.fitted.trained_until
+    until = fitted.trained_until
     return all(series.times[len(series) - count - 1] >= until[series.name] for series in given if series.name in until)
 
 
-def _rows_until(
-    table: pd.DataFrame, forecaster: "Forecaster", until: dict[Name, Any], rolling: int | None
-) -> pd.DataFrame:
+def _rows_until(table: pd.DataFrame, settings: Settings, until: dict[Name, Any], rolling: int | None) -> pd.DataFrame:
     """The rows of each series up to its cutoff, or the last of these."""
-    settings = forecaster.settings
     times = table[settings.time_column].reset_index(drop=True)
     if isinstance(settings.freq, str):
         times = pd.Series(as_timestamps(times, settings.time_column))
@@ -97,7 +94,7 @@ def _rows_until(
 
 
 def _forecast_at(
-    forecaster: "Forecaster",
+    fitted: Fitted,
     given: list[Series],
     count: int,
     horizon: int,
@@ -105,7 +102,7 @@ def _forecast_at(
     n_paths: int,
 ) -> tuple[pd.DataFrame, dict[str, Tensor]]:
     """The rows of one cutoff, and the scores of every series, step and target in them."""
-    fitted, settings = forecaster.fitted, forecaster.settings
+    settings = fitted.settings
     generator = fitted.generator.clone_state()
     history = [series.rows(slice(0, len(series) - count)) for series in given]
     following, _ = fitted.follow(history, generator)

@@ -291,7 +291,9 @@ class Forecaster:
         """
         horizon = self.settings.horizon if h is None else check_count(h, "h")
         return run_backtest(
-            self,
+            self.settings,
+            self._fitted,
+            lambda table: self.unfitted().fit(table, progress=progress).fitted,
             df,
             n_windows=check_count(n_windows, "n_windows"),
             step_size=horizon if step_size is None else check_count(step_size, "step_size"),
@@ -300,7 +302,6 @@ class Forecaster:
             levels=check_levels(level),
             rolling=None if rolling is None else check_count(rolling, "rolling"),
             n_paths=check_count(n_paths, "n_paths"),
-            progress=progress,
         )
 
     def save(self, path: str | Path) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from smc_transformer.cli.errors import one_line
 from smc_transformer.cli.options import Commands, add_json, seed
-from smc_transformer.cli.writing import remark, say_json, say_table
+from smc_transformer.cli.writing import say_json, say_table
+from smc_transformer.support.remark import remark
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,8 +8,9 @@ from smc_transformer.cli.model import follow_rows, opened_model
 from smc_transformer.cli.model_options import add_command, add_levels, add_outputs, add_rows
 from smc_transformer.cli.options import Commands
 from smc_transformer.cli.reading import check_series, read_for_model
-from smc_transformer.cli.writing import check_plots, put_picture, put_table, remark, say_json
+from smc_transformer.cli.writing import check_plots, put_picture, put_table, say_json
 from smc_transformer.support.as_json import records
+from smc_transformer.support.remark import remark
 
 if TYPE_CHECKING:
     import pandas as pd

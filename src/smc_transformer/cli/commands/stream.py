@@ -11,7 +11,7 @@ from typing import Any
 from smc_transformer.cli.errors import failing
 from smc_transformer.cli.model_options import add_horizon, add_levels, add_model
 from smc_transformer.cli.options import Commands, percentage, positive
-from smc_transformer.cli.writing import remark
+from smc_transformer.support.remark import remark
 
 EXAMPLE = """example:
   echo '{"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}' | smct stream model

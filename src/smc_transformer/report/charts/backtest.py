@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.writing import remark
 from smc_transformer.report.charts.series import panel_title
+from smc_transformer.support.remark import remark
 
 if TYPE_CHECKING:
     import pandas as pd

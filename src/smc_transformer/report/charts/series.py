@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.writing import remark
+from smc_transformer.support.remark import remark
 
 if TYPE_CHECKING:
     import pandas as pd
