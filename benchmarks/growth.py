@@ -7,7 +7,7 @@ import torch
 from benchmarks.rows import row
 from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer
-from smc_transformer.learning.chunks import accumulate_gradients
+from smc_transformer.learning.step import accumulate_gradients
 
 AXES = {
     # what grows: (sizes as (batch, particles, steps), window, most)

@@ -15,7 +15,7 @@ import torch
 from benchmarks.rows import row
 from benchmarks.training_step import SIZES, TINY_SIZES
 from smc_transformer import SMCTransformer
-from smc_transformer.learning.chunks import accumulate_gradients
+from smc_transformer.learning.step import accumulate_gradients
 
 LARGE = (2048, 60, 60)
 D_MODEL = 32

@@ -13,7 +13,7 @@ from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.inference.filter import particle_filter
 from smc_transformer.learning import em_step
-from smc_transformer.learning.chunks import accumulate_gradients
+from smc_transformer.learning.step import accumulate_gradients
 
 SIZES = {(32, 10, 24): (5, 3), (256, 30, 24): (8, 5), (32, 60, 60): (8, 5)}
 """(batch, particles, steps), and how much slower the textbook's training step and filter should be at least."""

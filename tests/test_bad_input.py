@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.user_modules import NotingLaw, give_law
 
-from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import SMCTransformer
 from smc_transformer.learning import Trainer, fit, negative_log_likelihood, training_step
 from smc_transformer.nn import Noise
 from smc_transformer.smc import WeightCollapseError
@@ -30,9 +30,8 @@ def method(request):
 
 def small_model(n_inputs=2, n_targets=1, **settings):
     sizes = {"d_model": 4, "d_ff": 4, "n_particles": 5}
-    return SMCTransformer(
-        SMCTransformerConfig(n_inputs=n_inputs, n_targets=n_targets, **sizes, **settings), generator=0
-    )
+    every = {"n_inputs": n_inputs, "n_targets": n_targets, **sizes, **settings}
+    return SMCTransformer.from_settings(every, generator=0)
 
 
 def some_noise(batch=3, n_steps=5):

@@ -20,7 +20,7 @@ def explain(model, x):
     embedding = model.encoder(x[:, :-1]).detach()
     noise = model.attention.draw_noise(len(x), 4, x.shape[1] - 1, seeded(0))
     return (
-        engine.explain_filter(model, x),
+        engine.explain_filter(model, model.inference, x),
         engine.explain_step(model, embedding),
         engine.explain_replay(model, embedding.unsqueeze(1), noise),
     )
@@ -34,7 +34,7 @@ def test_every_reason_is_said():
     model, x = random_model(d_model=4, d_ff=5, observation="negative_binomial", proposal="guided"), sequences(2, 5)
     model.readout = nn.Bilinear(4, 4, 2).double()
     x[0, 2] = float("nan")
-    assert engine.explain_filter(model, x) == [
+    assert engine.explain_filter(model, model.inference, x) == [
         "step by step: the read-out was replaced",
         "step by step: the observation model has no kernel form",
         "step by step: proposal 'guided' draws again once the observation is known",
@@ -53,7 +53,7 @@ def test_kernels_that_are_switched_off():
 
 def test_other_types_of_numbers():
     model, x = random_model(d_model=4, d_ff=5).bfloat16(), sequences(2, 5).bfloat16()
-    assert engine.explain_filter(model, x) == ["step by step: numbers are bfloat16 on cpu"]
+    assert engine.explain_filter(model, model.inference, x) == ["step by step: numbers are bfloat16 on cpu"]
 
 
 def test_a_full_covariance_is_no_reason_but_for_the_replay():

@@ -39,18 +39,18 @@ def seeded_user_encoder(name, n_inputs, seed=10):
 def make_layer(encoder, *, n_inputs=3, n_targets=2, latent_variance=0.5, **settings):
     """A float64 model with this encoder, and covariances that differ between coordinates."""
     own = seeded_user_encoder(encoder, n_inputs) if encoder in BY_USERS else None
-    config = SMCTransformerConfig(
-        n_inputs=n_inputs,
-        n_targets=n_targets,
-        d_model=D_MODEL,
-        d_ff=5,
-        covariance="full",
-        initial_latent_variance=latent_variance,
-        initial_observation_variance=0.2,
+    every = {
+        "n_inputs": n_inputs,
+        "n_targets": n_targets,
+        "d_model": D_MODEL,
+        "d_ff": 5,
+        "covariance": "full",
+        "initial_latent_variance": latent_variance,
+        "initial_observation_variance": 0.2,
         **BUILT_IN.get(encoder, {}),
         **settings,
-    )
-    model = SMCTransformer(config, generator=0, encoder=own).double()
+    }
+    model = SMCTransformer.from_settings(every, generator=0, encoder=own).double()
     generator = torch.Generator().manual_seed(1)
     for covariance in [*model.latent_covariances().values(), model.observation.covariance]:
         if not covariance.is_zero:

@@ -14,7 +14,7 @@ from smc_transformer.empirical import Point, Samples
 from smc_transformer.nn.observation import GaussianMixture
 from smc_transformer.scores import central_coverage, energy_score, interval_score, pit_histogram
 from smct_paper import evaluation
-from smct_paper.baselines import BayesOptimal, Method
+from smct_paper.baselines import BayesOptimal, Method, NaiveForecast
 from smct_paper.evaluation import evaluate
 
 DEVIATION = 0.5
