@@ -14,7 +14,7 @@ from smc_transformer.inference.future_density import NetworkFutureDensity
 from smc_transformer.inference.smoothing import smooth
 from smc_transformer.learning import fit, training_step
 from smc_transformer.smc import systematic
-from smc_transformer.smc.smoothers import SMOOTHERS, History
+from smc_transformer.smc.smoothers import SMOOTHERS, History, Request
 from smc_transformer.support.randomness import as_generator
 
 N_STEPS = len(TINY_SEQUENCE) - 1
@@ -61,7 +61,7 @@ def test_looking_ahead_is_the_replay_of_every_composite_line(settings, window):
     x = sequences(2, n_steps, model.config.n_inputs)
     result = model.filter(x, n_particles, generator=1)
     trajectories = torch.randint(n_particles, (2, n_trajectories, n_steps), generator=as_generator(2))
-    future_density = FutureDensity(model, x, result.noise, result.ancestors)
+    future_density = NetworkFutureDensity(model, x, result.noise, result.ancestors)
     for step, lag in ((0, 1), (0, 2), (1, 3), (2, 10), (n_steps - 2, 1)):
         found = future_density(step, trajectories, lag)
         by_hand = composite_log_density(model, x, result, trajectories, step, lag)
@@ -76,7 +76,7 @@ def test_with_a_window_of_one_the_future_tells_nothing():
     model = tiny_model(window=1)
     x = TINY_SEQUENCE.expand(2, -1, -1)
     result = model.filter(x, 5, generator=0)
-    future = FutureDensity(model, x, result.noise, result.ancestors)(0, result.trajectories, 3)
+    future = NetworkFutureDensity(model, x, result.noise, result.ancestors)(0, result.trajectories, 3)
     assert torch.equal(future, torch.zeros(2, 5, 5, dtype=torch.float64))
 
 
@@ -86,7 +86,7 @@ def test_the_present_past_of_an_ancestral_trajectory_has_the_densities_of_the_fi
     x = sequences(3, 6)
     result = model.filter(x, 5, generator=0)
     trajectories, step = result.trajectories, 2
-    future = FutureDensity(model, x, result.noise, result.ancestors)(step, trajectories, 2)
+    future = NetworkFutureDensity(model, x, result.noise, result.ancestors)(step, trajectories, 2)
     own = future.gather(2, trajectories[:, :, step, None]).squeeze(-1)
     seen = result.predictive.components.log_prob(x[:, None, 1:]).gather(1, trajectories)
     torch.testing.assert_close(own, seen[:, :, step + 1 : step + 3].sum(dim=-1))
@@ -164,7 +164,7 @@ def backward_by_hand(model, x, result, n_trajectories, generator, *, sees_the_fu
     def future(*arguments):
         return future_density(*arguments) if sees_the_future else torch.zeros_like(future_density(*arguments))
 
-    return SMOOTHERS["backward"](history, n_trajectories, N_STEPS, systematic, future, generator)
+    return SMOOTHERS["backward"](history, Request(n_trajectories, N_STEPS, systematic, future, generator))
 
 
 def test_backward_that_ignores_the_future_is_noticed():

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from smc_transformer.smc import gather_trajectories, multinomial, systematic, trace_trajectories, unique_ancestors
-from smc_transformer.smc.smoothers import SMOOTHERS, History
+from smc_transformer.smc.smoothers import SMOOTHERS, History, Request
 from smc_transformer.support.randomness import as_generator
 
 # The paper's figure: 3 particles, steps 0 to 4. Parents of particles 1, 2, 3 (counted from 1) at each step.
@@ -23,7 +23,7 @@ LINES_IN_THE_FIGURE = [
 def genealogy(ancestors, log_weights, n_trajectories, resample, generator=None):
     """By the weights of the last step, which are all that this smoother looks at."""
     history = History(ancestors, log_weights.unsqueeze(-1).expand_as(ancestors))
-    return SMOOTHERS["genealogy"](history, n_trajectories, 1, resample, None, generator)
+    return SMOOTHERS["genealogy"](history, Request(n_trajectories, 1, resample, None, generator))
 
 
 def ancestors_of_the_figure():

@@ -8,7 +8,7 @@ from smc_transformer.inference.filter import FilterResult
 from smc_transformer.inference.future_density import NetworkFutureDensity
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.network import Network
-from smc_transformer.smc.smoothers import SMOOTHERS, History, SmoothedTrajectories
+from smc_transformer.smc.smoothers import SMOOTHERS, History, Request, SmoothedTrajectories
 
 
 @torch.no_grad()
@@ -43,5 +43,5 @@ def smooth(
             prepared.append(NetworkFutureDensity(network, x, result.noise, result.ancestors))
         return prepared[0](step, trajectories, lag)
 
-    smoother = SMOOTHERS[settings.smoother]
-    return smoother(history, n_trajectories, settings.smoothing_lag, settings.resample, future_density, generator)
+    request = Request(n_trajectories, settings.smoothing_lag, settings.resample, future_density, generator)
+    return SMOOTHERS[settings.smoother](history, request)

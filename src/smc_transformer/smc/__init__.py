@@ -5,14 +5,7 @@ for one step; weights are logarithms and always normalised by `normalise`.
 """
 
 from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories, unique_ancestors
-from smc_transformer.smc.resampling import (
-    RESAMPLERS,
-    Resampler,
-    multinomial,
-    residual,
-    stratified,
-    systematic,
-)
+from smc_transformer.smc.resampling import RESAMPLERS, Resampler, multinomial, residual, stratified, systematic
 from smc_transformer.smc.selection import Selection, select
 from smc_transformer.smc.weights import (
     WeightCollapseError,

@@ -40,7 +40,7 @@ def select(
     the others keep theirs and are their own parents.
 
     Args:
-        log_weights: normalised log-weights.
+        log_weights: normalised.
         resample: the resampling scheme.
         ess_threshold: share of the particles below which a sequence is resampled.
         informed: which sequences have seen an observation since they were resampled last; the others are left

@@ -9,33 +9,25 @@ past, so no density of a transition is needed. It costs (particles x lag) densit
 """
 
 import torch
-from torch import Generator
 
-from smc_transformer.smc.resampling import Resampler, multinomial
-from smc_transformer.smc.smoothers.base import FutureDensity, History, SmoothedTrajectories, smoother
+from smc_transformer.smc.resampling import multinomial
+from smc_transformer.smc.smoothers.base import History, Request, SmoothedTrajectories, smoother
 from smc_transformer.smc.weights import normalise, uniform_log_weights
 
 
 @smoother
-def backward(
-    history: History,
-    n_trajectories: int | None,
-    lag: int,
-    resample: Resampler,
-    future_density: FutureDensity | None,
-    generator: Generator | None = None,
-) -> SmoothedTrajectories:
+def backward(history: History, request: Request) -> SmoothedTrajectories:
     """Equally weighted trajectories."""
-    if future_density is None:
+    if request.future_density is None:
         raise ValueError("backward simulation needs to look ahead")
     batch, n_particles, n_steps = history.ancestors.shape
-    n_trajectories = n_particles if n_trajectories is None else n_trajectories
+    n_trajectories = request.n_trajectories or n_particles
     trajectories = history.ancestors.new_zeros(batch, n_trajectories, n_steps)
-    trajectories[:, :, -1] = resample(history.log_weights[:, :, -1], n_trajectories, generator)
+    trajectories[:, :, -1] = request.resample(history.log_weights[:, :, -1], n_trajectories, request.generator)
     for step in range(n_steps - 2, -1, -1):
-        future = future_density(step, trajectories, lag)
+        future = request.future_density(step, trajectories, request.lag)
         log_weights, _ = normalise(history.log_weights[:, None, :, step] + future)
-        chosen = multinomial(log_weights.flatten(0, 1), 1, generator)
+        chosen = multinomial(log_weights.flatten(0, 1), 1, request.generator)
         trajectories[:, :, step] = chosen.view(batch, n_trajectories)
     equal = uniform_log_weights(torch.empty_like(history.log_weights[:, :1, -1].expand(-1, n_trajectories)))
     return SmoothedTrajectories(trajectories, equal, ancestral=False)

@@ -5,7 +5,7 @@ call it.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
@@ -38,31 +38,20 @@ FutureDensity = Callable[[int, Tensor, int], Tensor]
 the next `lag` observations if that particle's past came before what the trajectory has chosen after the step."""
 
 
-@runtime_checkable
-class Smoother(Protocol):
-    """What every smoother looks like."""
+class Request(NamedTuple):
+    """What is asked of a smoother, and the means it has."""
 
-    def __call__(
-        self,
-        history: History,
-        n_trajectories: int | None,
-        lag: int,
-        resample: Resampler,
-        future_density: FutureDensity | None,
-        generator: Generator | None = None,
-    ) -> SmoothedTrajectories:
-        """Trajectories through the particles of a filter.
+    n_trajectories: int | None
+    """None: as many as particles."""
+    lag: int
+    """How many later observations tell about a step, for smoothers that cut off there."""
+    resample: Resampler
+    future_density: FutureDensity | None = None
+    """For smoothers that choose again who came before."""
+    generator: Generator | None = None
 
-        Args:
-            history: what the filter left behind.
-            n_trajectories: number of trajectories; None: as many as particles.
-            lag: how many later observations tell about a step, for smoothers that cut off there.
-            resample: the resampling scheme.
-            future_density: densities of the future, for smoothers that choose again who came before.
-            generator: source of randomness.
-        """
-        ...
 
+Smoother = Callable[[History, Request], SmoothedTrajectories]
 
 SMOOTHERS: dict[str, Smoother] = {}
 """The smoothers by name."""
@@ -70,5 +59,5 @@ SMOOTHERS: dict[str, Smoother] = {}
 
 def smoother(function: Smoother) -> Smoother:
     """Make a smoother known by its function's name."""
-    SMOOTHERS[function.__name__] = function  # type: ignore[attr-defined]
+    SMOOTHERS[function.__name__] = function
     return function

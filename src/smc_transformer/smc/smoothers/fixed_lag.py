@@ -6,51 +6,42 @@ parts of a trajectory come from different ancestral trajectories.
 """
 
 import torch
-from torch import Generator
+from jaxtyping import Int
+from torch import Tensor
 
-from smc_transformer.smc.resampling import Resampler
-from smc_transformer.smc.smoothers.base import FutureDensity, History, SmoothedTrajectories, smoother
+from smc_transformer.smc.smoothers.base import History, Request, SmoothedTrajectories, smoother
 from smc_transformer.smc.weights import uniform_log_weights
 
 
 @smoother
-def fixed_lag(
-    history: History,
-    n_trajectories: int | None,
-    lag: int,
-    resample: Resampler,
-    future_density: FutureDensity | None,
-    generator: Generator | None = None,
-) -> SmoothedTrajectories:
+def fixed_lag(history: History, request: Request) -> SmoothedTrajectories:
     """Equally weighted trajectories."""
-    ancestors = history.ancestors
+    ancestors, lag, resample, generator = history.ancestors, request.lag, request.resample, request.generator
     batch, n_particles, n_steps = ancestors.shape
     themselves = torch.arange(n_particles, device=ancestors.device).expand(batch, n_particles)
     trajectories = torch.empty_like(ancestors)
     trajectories[:, :, 0] = themselves
     for step in range(1, n_steps):
-        _inherit(trajectories, ancestors[:, :, step], slice(max(0, step - lag), step))
+        recent = slice(max(0, step - lag), step)
+        trajectories[:, :, recent] = _of_parents(trajectories[:, :, recent], ancestors[:, :, step])
         if step >= lag and history.by_weight is not None and not history.by_weight[:, step].all():
             # This slot is left alone from here on, and nothing has drawn it by the weights yet.
             drawn = resample(history.log_weights[:, :, step - 1], n_particles, generator)
             parents = torch.where(history.by_weight[:, step, None], themselves, drawn)
-            _inherit(trajectories, parents, slice(step - lag, step - lag + 1))
+            trajectories[:, :, step - lag] = trajectories[:, :, step - lag].gather(1, parents)
         trajectories[:, :, step] = themselves
-    n_trajectories = n_particles if n_trajectories is None else n_trajectories
+    n_trajectories = request.n_trajectories or n_particles
     ends = resample(history.log_weights[:, :, -1], n_trajectories, generator)
+    old, recent = trajectories.tensor_split([max(0, n_steps - lag)], dim=-1)
     if n_trajectories != n_particles:  # which old parts go on is a matter of chance alone
         chosen = torch.rand(batch, n_trajectories, n_particles, generator=generator, device=ends.device).argmax(dim=-1)
-        old = trajectories[:, :, : max(0, n_steps - lag)]
-        old = old.gather(1, chosen.unsqueeze(-1).expand(-1, -1, old.shape[-1]))
-    else:
-        old = trajectories[:, :, : max(0, n_steps - lag)]
-    recent = trajectories[:, :, max(0, n_steps - lag) :]
-    recent = recent.gather(1, ends.unsqueeze(-1).expand(-1, -1, recent.shape[-1]))
+        old = _of_parents(old, chosen)
     equal = uniform_log_weights(history.log_weights[:, :1, -1].expand(-1, n_trajectories))
-    return SmoothedTrajectories(torch.cat((old, recent), dim=-1), equal, ancestral=lag >= n_steps)
+    held = torch.cat((old, _of_parents(recent, ends)), dim=-1)
+    return SmoothedTrajectories(held, equal, ancestral=lag >= n_steps)
 
 
-def _inherit(trajectories: torch.Tensor, parents: torch.Tensor, held: slice) -> None:
-    """Let children take over the held slots of their parents."""
-    part = trajectories[:, :, held]
-    trajectories[:, :, held] = part.gather(1, parents.unsqueeze(-1).expand(-1, -1, part.shape[-1]))
+def _of_parents(
+    slots: Int[Tensor, "batch particle slot"], parents: Int[Tensor, "batch child"]
+) -> Int[Tensor, "batch child slot"]:
+    return slots.gather(1, parents.unsqueeze(-1).expand(-1, -1, slots.shape[-1]))
