@@ -13,7 +13,7 @@ import pytest
 import torch
 from scipy import stats
 
-from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import SMCTransformer
 from smc_transformer.learning import Trainer, negative_log_likelihood, warmup_cosine
 from smc_transformer.nn.observation import ObservationModel
 from smc_transformer.predictive import Components
@@ -42,6 +42,10 @@ def draw(step, n_sequences, seed, n_targets=1, start=0.0):
     for _ in range(N_STEPS + 10):
         x.append(step(x[-1], source))
     return torch.tensor(np.stack(x[10:], axis=1), dtype=torch.float32)
+
+
+def small_model(own_observation=None, **settings):
+    return SMCTransformer.from_settings(SMALL | settings, generator=0, observation=own_observation)
 
 
 def train(model, x, *, epochs, batch_size=30, learning_rate=1e-2):
@@ -95,8 +99,7 @@ def stormy(last, source):
 @pytest.fixture(scope="module")
 def heteroscedastic():
     x = draw(stormy, N_TRAIN, seed=0, n_targets=2, start=0.1)
-    config = SMCTransformerConfig(n_inputs=2, n_targets=2, observation="heteroscedastic", **SMALL)
-    model = train(SMCTransformer(config, generator=0), x, epochs=12)
+    model = train(small_model(n_inputs=2, n_targets=2, observation="heteroscedastic"), x, epochs=12)
     return model, draw(stormy, N_TEST, seed=1, n_targets=2, start=0.1)
 
 
@@ -136,10 +139,8 @@ def student_t():
     x = draw(heavy, N_TRAIN, seed=0)
     models = {}
     for observation in ("gaussian", "student_t"):
-        config = SMCTransformerConfig(observation=observation, predict_change=True, **SMALL)
-        models[observation] = train(
-            SMCTransformer(config, generator=0), x, epochs=12, batch_size=20, learning_rate=3e-2
-        )
+        model = small_model(observation=observation, predict_change=True)
+        models[observation] = train(model, x, epochs=12, batch_size=20, learning_rate=3e-2)
     return models, draw(heavy, N_TEST, seed=1)
 
 
@@ -186,8 +187,7 @@ def counts(last, source):
 
 @pytest.fixture(scope="module")
 def negative_binomial():
-    config = SMCTransformerConfig(observation="negative_binomial", **SMALL)
-    model = train(SMCTransformer(config, generator=0), draw(counts, N_TRAIN, seed=0), epochs=10)
+    model = train(small_model(observation="negative_binomial"), draw(counts, N_TRAIN, seed=0), epochs=10)
     return model, draw(counts, N_TEST, seed=1)
 
 
@@ -221,8 +221,7 @@ def chain(last, source):
 
 @pytest.fixture(scope="module")
 def categorical():
-    config = SMCTransformerConfig(observation="categorical", n_classes=3, **SMALL)
-    model = train(SMCTransformer(config, generator=0), draw(chain, N_TRAIN, seed=0), epochs=6)
+    model = train(small_model(observation="categorical", n_classes=3), draw(chain, N_TRAIN, seed=0), epochs=6)
     return model, draw(chain, N_TEST, seed=1)
 
 
@@ -271,7 +270,7 @@ class LaplaceComponents(Components):
         return torch.where(observed, x, self.sample(generator))
 
 
-class LaplaceLaw(ObservationModel):
+class LaplaceObservation(ObservationModel):
     def __init__(self, n_targets):
         super().__init__(n_targets, n_parameters=2 * n_targets)
 
@@ -286,11 +285,10 @@ def pointed(last, source):
 
 @pytest.fixture(scope="module")
 def laplace():
-    config = SMCTransformerConfig(**SMALL, predict_change=True)
     x = draw(pointed, N_TRAIN, seed=0)
     missing = torch.rand(x[:, 1:].shape, generator=torch.Generator().manual_seed(3)) < 0.1
     x[:, 1:][missing] = math.nan
-    model = train(SMCTransformer(config, generator=0, observation=LaplaceLaw(1)), x, epochs=8)
+    model = train(small_model(LaplaceObservation(1), predict_change=True), x, epochs=8)
     return model, draw(pointed, N_TEST, seed=1)
 
 

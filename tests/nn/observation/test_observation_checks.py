@@ -29,8 +29,8 @@ X = {
 def make_model(observation, **settings):
     if observation == "categorical":
         settings["n_classes"] = 3
-    config = SMCTransformerConfig(observation=observation, d_model=8, d_ff=8, **settings)
-    return SMCTransformer(config, generator=0)
+    settings |= {"observation": observation, "d_model": 8, "d_ff": 8, "n_particles": 4}
+    return SMCTransformer.from_settings(settings, generator=0)
 
 
 def holding(x, value):
