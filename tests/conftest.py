@@ -1,4 +1,4 @@
-"""What all tests share: one thread for each process (`make test` runs two), and tests as users run the package."""
+"""What all tests share: one thread for each process (`make test` runs two), tests as users run the package, a model."""
 
 import jaxtyping
 import pytest
@@ -14,3 +14,15 @@ def without_shape_checks():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", before)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A folder with a fitted model and its table data.csv: two series of hourly values, 80 and 60 rows long."""
+    from helpers.command_tables import QUICK, waves, write  # not above: the hook that checks shapes is not there yet
+
+    from smc_transformer.cli import main
+
+    folder = tmp_path_factory.mktemp("trained")
+    assert main(["fit", write(waves(80, 60), folder / "data.csv"), *QUICK, "--out", str(folder / "model")]) == 0
+    return folder

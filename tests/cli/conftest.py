@@ -1,18 +1,8 @@
-"""A model that all tests of commands share: two series of hourly values, 80 and 60 rows long."""
+"""The model that all tests of commands share, and the table that it was trained on."""
 
 import shutil
 
 import pytest
-from helpers.command_tables import QUICK, waves, write
-
-from smc_transformer.cli import main
-
-
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained")
-    assert main(["fit", write(waves(80, 60), folder / "data.csv"), *QUICK, "--out", str(folder / "model")]) == 0
-    return folder
 
 
 @pytest.fixture
