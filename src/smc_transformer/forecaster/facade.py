@@ -1,6 +1,5 @@
 """The forecaster: fit, predict, update, score, backtest, save and load."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,10 @@ from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check
 from smc_transformer.forecaster.frequency import Frequency, times_after
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.rows import PastRowError, RowError, read_row
-from smc_transformer.forecaster.settings import Settings, names
+from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.surprise import surprise_table
 from smc_transformer.forecaster.table import Name, Series, TableError, read_series
 from smc_transformer.forecaster.training import TrainingReport, train
-from smc_transformer.forecaster.windows import training_windows, validation_windows
 from smc_transformer.model import SMCTransformer
 from smc_transformer.support.checks import check_count
 from smc_transformer.support.randomness import as_generator, derived_generator
@@ -83,30 +81,10 @@ class Forecaster:
         id_column: str = "unique_id",
         time_column: str = "ds",
     ):
-        self.settings = Settings(
-            input_size=input_size,
-            horizon=horizon,
-            targets=names(targets, "targets"),
-            future_inputs=names(future_inputs, "future_inputs"),
-            past_inputs=names(past_inputs, "past_inputs"),
-            freq=freq,
-            calendar=names(calendar, "calendar"),
-            scaling=scaling if isinstance(scaling, str) else dict(scaling),
-            config=dict(config or {}),
-            training=dict(training or {}),
-            n_particles=n_particles,
-            seed=seed,
-            id_column=id_column,
-            time_column=time_column,
-        )
+        self.settings = Settings(**{name: value for name, value in locals().items() if name != "self"})
         self._fitted: Fitted | None = None
         self._seen: Seen | None = None  # of the stream of the folder that it was loaded from or saved to
         self.report: TrainingReport | None = None
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether there is a model yet."""
-        return self._fitted is not None
 
     @property
     def fitted(self) -> Fitted:
@@ -142,7 +120,7 @@ class Forecaster:
         panel = Panel.fit(settings, training)
         for series in given:
             panel.beginning(series)  # an error now, not after the training
-        model, report = self._train(panel, given, training, held_out, progress=progress)
+        model, report = train(panel, given, held_out, progress=progress)
         until = {series.name: series.times[-1] for series in given}
         fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, derived_generator(settings.seed, 1))
         fitted.following, _ = fitted.follow(given, fitted.generator)
@@ -180,18 +158,9 @@ class Forecaster:
         forecast = self.forecast(df, h, series=series, future=future, n_paths=n_paths, seed=seed)
         return forecast.table(levels, quantiles)
 
-    def simulate(
-        self,
-        df: Any = None,
-        n_paths: int = 1000,
-        h: int | None = None,
-        *,
-        series: Name | Sequence[Name] | None = None,
-        future: Any = None,
-        seed: int | None = None,
-    ) -> pd.DataFrame:
-        """Joint sample paths as a long table with sample_id; arguments as in `predict`."""
-        return self.forecast(df, h, series=series, future=future, n_paths=n_paths, seed=seed).sample()
+    def simulate(self, df: Any = None, n_paths: int = 1000, h: int | None = None, **options: Any) -> pd.DataFrame:
+        """Joint sample paths as a long table with sample_id; arguments and options as in `forecast`."""
+        return self.forecast(df, h, n_paths=n_paths, **options).sample()
 
     def forecast(
         self,
@@ -204,8 +173,7 @@ class Forecaster:
         seed: int | None = None,
     ) -> Forecast:
         """The forecast as one object, from which all else can be read; arguments as in `predict`."""
-        fitted = self.fitted
-        h = self.settings.horizon if h is None else check_count(h, "h")
+        fitted, h = self.fitted, self.settings.horizon if h is None else check_count(h, "h")
         n_paths = check_count(n_paths, "n_paths")
         generator: Generator | None = fitted.generator.clone_state() if seed is None else as_generator(seed)
         if df is None:
@@ -256,8 +224,7 @@ class Forecaster:
             or 1 is a surprise), and for each level whether the value lies outside the central interval.
         """
         levels = check_levels(level)
-        given = self.read(df)
-        _, judged = self.fitted.follow(given, self.fitted.generator.clone_state(), judging=True)
+        _, judged = self.fitted.follow(self.read(df), self.fitted.generator.clone_state(), judging=True)
         return surprise_table(self.settings, judged, levels)
 
     def backtest(
@@ -293,7 +260,7 @@ class Forecaster:
         return run_backtest(
             self.settings,
             self._fitted,
-            lambda table: self.unfitted().fit(table, progress=progress).fitted,
+            lambda table: Forecaster(**self.settings.to_dict()).fit(table, progress=progress).fitted,
             df,
             n_windows=check_count(n_windows, "n_windows"),
             step_size=horizon if step_size is None else check_count(step_size, "step_size"),
@@ -339,27 +306,16 @@ class Forecaster:
         return forecaster
 
     def read(self, df: Any, **options: Any) -> list[Series]:
-        """The series of a table, as every method reads it after the fit: with times in the time zone of the fit.
-
-        Args:
-            df: the table.
-            options: further ones of `forecaster.table.read_series`.
-        """
+        """As `forecaster.table.read_series`, with times in the time zone of the fit: how every method reads a table."""
         return read_series(df, self.settings, zone_of=self.fitted.some_time, **options)
 
     def read_future(self, times: Mapping[Name, pd.Index], future: Any) -> dict[Name, Series]:
-        """The future inputs at the times of a forecast.
-
-        Args:
-            times: of each series.
-            future: a table of the future inputs, as in `predict`; None if there are none.
-        """
+        """The future inputs of each series at the times of a forecast; `future` as in `predict`."""
         settings = self.settings
         if not settings.future_inputs:
             if future is not None:
                 raise TableError("future was given, but the forecaster has no future inputs")
-            nothing = {name: np.empty((len(index), 0)) for name, index in times.items()}
-            return {name: Series(name, index, nothing[name], nothing[name]) for name, index in times.items()}
+            return {name: Series.of_inputs(name, index, np.empty((len(index), 0))) for name, index in times.items()}
         if future is None:
             raise TableError(
                 f"a forecast needs the future inputs {list(settings.future_inputs)} at the times ahead: "
@@ -374,33 +330,8 @@ class Forecaster:
             if (places < 0).any():
                 first = index[int(np.flatnonzero(places < 0)[0])]
                 raise TableError(f"future has no row of series {name!r} at {first}, which the forecast needs")
-            found[name] = Series(name, index, np.empty((len(index), 0)), given[name].known[places])
+            found[name] = Series.of_inputs(name, index, given[name].known[places])
         return found
-
-    def unfitted(self) -> "Forecaster":
-        """A forecaster with the same settings that has not been fitted."""
-        return Forecaster(**copy.deepcopy(self.settings.to_dict()))
-
-    def _train(
-        self, panel: Panel, given: list[Series], training: list[Series], held_out: list[int], *, progress: bool
-    ) -> tuple[SMCTransformer, TrainingReport]:
-        settings, n_modelled = self.settings, len(self.settings.modelled)
-        chosen = settings.training_settings()
-        windows = training_windows(
-            [panel.rows(series, panel.scaler(series)) for series in training],
-            n_modelled,
-            settings.window_length,
-            chosen.max_windows,
-        )
-        validation = validation_windows(
-            [panel.rows(series, panel.scaler(series)) for series in given],
-            held_out,
-            n_modelled,
-            settings.window_length,
-            settings.horizon,
-        )
-        units = tuple(panel.units[: len(settings.targets)].tolist())
-        return train(settings, units, windows, validation, progress=progress)
 
 
 def _held_out(series: Series, settings: Settings, val_size: int | None, n_series: int) -> int:
@@ -419,5 +350,4 @@ def _held_out(series: Series, settings: Settings, val_size: int | None, n_series
         return 0
     # Few series have few windows at their end: hold out more rows, as far as a fifth of them goes.
     wanted = settings.horizon + -(-VALIDATION_WINDOWS // n_series) - 1
-    room = len(series) - settings.window_length
-    return max(settings.horizon, min(wanted, len(series) // 5, room))
+    return max(settings.horizon, min(wanted, len(series) // 5, len(series) - settings.window_length))

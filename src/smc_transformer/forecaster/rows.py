@@ -85,7 +85,7 @@ def future_series(row: Row, settings: Settings, horizon: int) -> Series:
     """The times ahead, with what is known of them."""
     times = times_after(row.time, horizon, settings.freq)
     known = [(row.future or {})[column][:horizon] for column in settings.future_inputs]
-    return Series(row.name, times, np.empty((horizon, 0)), np.array(known, float).reshape(-1, horizon).T)
+    return Series.of_inputs(row.name, times, np.array(known, float).reshape(-1, horizon).T)
 
 
 def _name(cells: dict[str, Any], fitted: Fitted) -> Name:

@@ -21,24 +21,17 @@ from smc_transformer.support.checks import check_choice, check_count, check_numb
 class TrainingSettings:
     """How the model of a forecaster is trained; the defaults fit 100 series of 500 rows in under two minutes.
 
-    Attributes:
-        squared_error_steps: batches of the first stage, which makes the squared error of the transformer without its
-            noise small; 0 skips it, None is twice as many as those of the likelihood.
-        likelihood_steps: batches of the second stage, which makes the likelihood large.
-        forecast_steps: batches of the third stage, which makes the CRPS of free-running forecasts small; 0 skips it.
-        batch_size: windows in a batch.
-        learning_rate: its peak in the first two stages; the third has half of it.
-        validations: how often each stage looks at the validation windows.
-        max_windows: training windows at most; more are thinned out evenly.
+    Three stages, each of so many batches, make the squared error of the transformer without its noise small, the
+    likelihood large, and the CRPS of free-running forecasts small; 0 skips the first or the last of them.
     """
 
-    squared_error_steps: int | None = None
+    squared_error_steps: int | None = None  # None: twice as many as those of the likelihood
     likelihood_steps: int = 200
     forecast_steps: int = 200
-    batch_size: int = 32
-    learning_rate: float = 3e-3
-    validations: int = 6
-    max_windows: int = 20_000
+    batch_size: int = 32  # windows
+    learning_rate: float = 3e-3  # its peak in the first two stages; the third has half of it
+    validations: int = 6  # how often each stage looks at the validation windows
+    max_windows: int = 20_000  # training windows at most; more are thinned out evenly
 
     def __post_init__(self) -> None:
         for name in ("likelihood_steps", "batch_size", "validations", "max_windows"):
@@ -75,10 +68,12 @@ class Settings:
             "n_particles": check_count(self.n_particles, "n_particles"),
             "seed": check_count(self.seed, "seed", at_least=0),
             "freq": check_frequency(self.freq),
-            "config": _plain(self.config),
-            "training": _plain(self.training),
+            "scaling": self.scaling if isinstance(self.scaling, str) else dict(self.scaling),
         }
-        for name, value in plain.items():  # numbers of numpy become Python's, which JSON can hold
+        plain |= {name: _names(getattr(self, name), name) for name in ("targets", "future_inputs", "past_inputs")}
+        plain |= {"calendar": _names(self.calendar, "calendar")}
+        plain |= {name: _plain(getattr(self, name)) for name in ("config", "training")}
+        for name, value in plain.items():  # as JSON can hold it: numbers of numpy become Python's
             object.__setattr__(self, name, value)
         if not self.targets:
             raise ValueError("targets must name at least one column, got none")
@@ -86,7 +81,9 @@ class Settings:
             check_choice(name, tuple(CYCLES), "calendar")
         if self.calendar and not isinstance(self.freq, str):
             raise ValueError(f"calendar features need timestamps, but freq={self.freq!r} means whole-number times")
-        self._check_columns()
+        columns = (*self.modelled, *self.future_inputs, self.id_column, self.time_column)
+        if twice := sorted({column for column in columns if columns.count(column) > 1}):
+            raise ValueError(f"a column has one role only, but {twice} have several")
         self._check_scaling()
         self.training_settings()
         config = self.model_config()  # raises on settings that no model can have
@@ -97,11 +94,6 @@ class Settings:
     def modelled(self) -> tuple[str, ...]:
         """The columns that the model predicts: targets, then past inputs."""
         return self.targets + self.past_inputs
-
-    @property
-    def n_known(self) -> int:
-        """Inputs that are known ahead: columns, and two for each calendar feature."""
-        return len(self.future_inputs) + 2 * len(self.calendar)
 
     @property
     def window_length(self) -> int:
@@ -121,8 +113,7 @@ class Settings:
     def training_settings(self) -> TrainingSettings:
         """The settings of the training."""
         known = {part.name for part in fields(TrainingSettings)}
-        unknown = sorted(set(self.training) - known)
-        if unknown:
+        if unknown := sorted(set(self.training) - known):
             raise ValueError(f"unknown training settings {unknown}; known are {sorted(known)}")
         return TrainingSettings(**self.training)
 
@@ -153,7 +144,7 @@ class Settings:
             "initial_latent_variance": 0.05,
             "n_particles": 10,
             **self.config,
-            "n_inputs": len(self.modelled) + self.n_known,
+            "n_inputs": len(self.modelled) + len(self.future_inputs) + 2 * len(self.calendar),  # sine and cosine
             "n_targets": len(self.modelled),
         }
 
@@ -161,37 +152,21 @@ class Settings:
         """As JSON can hold it."""
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> "Settings":
-        """The inverse of `to_dict`, after a journey through JSON."""
-        found: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
-        }
-        return cls(**found)
-
-    def _check_columns(self) -> None:
-        columns = (*self.modelled, *self.future_inputs, self.id_column, self.time_column)
-        twice = sorted({column for column in columns if columns.count(column) > 1})
-        if twice:
-            raise ValueError(f"a column has one role only, but {twice} have several")
-
     def _check_scaling(self) -> None:
         if isinstance(self.scaling, str):
             check_choice(self.scaling, SCALINGS, "scaling")
             return
-        unknown = sorted(set(self.scaling) - set(self.modelled))
-        if unknown:
+        if unknown := sorted(set(self.scaling) - set(self.modelled)):
             raise ValueError(f"scaling names columns that are neither targets nor past inputs: {unknown}")
         for column, kind in self.scaling.items():
             check_choice(kind, SCALINGS, f"scaling of {column!r}")
 
 
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings whose numbers are Python's."""
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
+def _plain(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in (settings or {}).items()}
 
 
-def names(value: Sequence[str] | str, name: str) -> tuple[str, ...]:
+def _names(value: Sequence[str] | str, name: str) -> tuple[str, ...]:
     """Column names as a tuple; one name alone is welcome."""
     found = (value,) if isinstance(value, str) else tuple(value)
     for column in found:

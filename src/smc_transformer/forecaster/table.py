@@ -27,19 +27,17 @@ class TableError(ValueError):
 
 @dataclass(frozen=True)
 class Series:
-    """One series on its grid.
-
-    Attributes:
-        name: what it is called.
-        times: all times from its first row to its last.
-        values: modelled columns; NaN is missing.
-        known: inputs that are known ahead.
-    """
+    """One series on its grid."""
 
     name: Name
-    times: pd.Index
-    values: Float[np.ndarray, "row modelled"]
-    known: Float[np.ndarray, "row input"]
+    times: pd.Index  # all from its first row to its last
+    values: Float[np.ndarray, "row modelled"]  # modelled columns; NaN is missing
+    known: Float[np.ndarray, "row input"]  # inputs that are known ahead
+
+    @classmethod
+    def of_inputs(cls, name: Name, times: pd.Index, known: Float[np.ndarray, "row input"]) -> "Series":
+        """Times ahead, of which the inputs are known and the values are not."""
+        return cls(name, times, np.empty((len(times), 0)), known)
 
     def __len__(self) -> int:
         return len(self.times)

@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 from jaxtyping import Float
 from torch import Tensor
 
+from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.settings import Settings
+from smc_transformer.forecaster.table import Series
+from smc_transformer.forecaster.windows import training_windows, validation_windows
 from smc_transformer.learning import Recipe, Stage, evenly_spaced
 from smc_transformer.model import SMCTransformer
 
@@ -20,46 +23,31 @@ FEWEST_TO_WIDEN = 100
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What a training came to.
+    """What a training came to: validation losses of its stages, time after time, and the width of the noise."""
 
-    Attributes:
-        n_windows: training windows.
-        n_validation: validation windows; without any, the last weights are kept and the noise is as it is.
-        squared_error: validation loss of the first stage, time after time.
-        likelihood: that of the second, in nats a step.
-        forecast: that of the third, the CRPS in scaled units.
-        widening: the factor on the noise.
-    """
-
-    n_windows: int
-    n_validation: int
+    n_windows: int  # for training
+    n_validation: int  # without any, the last weights are kept and the noise is as it is
     squared_error: tuple[float, ...]
-    likelihood: tuple[float, ...]
-    forecast: tuple[float, ...]
-    widening: float
+    likelihood: tuple[float, ...]  # in nats a step
+    forecast: tuple[float, ...]  # the CRPS in scaled units
+    widening: float  # the factor on the noise
 
 
 def train(
-    settings: Settings,
-    units: tuple[float, ...],
-    windows: Float[Tensor, "window length n_inputs"],
-    validation: Float[Tensor, "validation_window length n_inputs"] | None,
-    *,
-    progress: bool,
+    panel: Panel, given: list[Series], held_out: list[int], *, progress: bool
 ) -> tuple[SMCTransformer, TrainingReport]:
-    """A trained model.
-
-    Args:
-        settings: of the forecaster.
-        units: what one unit of each target is in scaled values, in which forecasts are scored.
-        windows: training windows.
-        validation: windows to choose weights and width by.
-        progress: show a bar where there is a terminal.
-    """
+    """A trained model; the last rows of each series, as many as are held out, choose its weights and its noise."""
+    settings, n_modelled, history = panel.settings, len(panel.settings.modelled), panel.settings.input_size - 1
+    training = [series.rows(slice(0, len(series) - n)) for series, n in zip(given, held_out, strict=True)]
+    rows, training_rows = ([panel.rows(one, panel.scaler(one)) for one in part] for part in (given, training))
+    at_most = settings.training_settings().max_windows
+    windows = training_windows(training_rows, n_modelled, settings.window_length, at_most)
+    validation = validation_windows(rows, held_out, n_modelled, settings.window_length, settings.horizon)
     if validation is not None:
         validation = validation[evenly_spaced(len(validation), VALIDATION_WINDOWS)]
-    recipe, history = _recipe(settings), settings.input_size - 1
-    model = settings.make_model(settings.seed)
+    recipe, model = _recipe(settings), settings.make_model(settings.seed)
+    # What one unit of each target is in scaled values, in which forecasts are scored.
+    units = tuple(panel.units[: len(settings.targets)].tolist())
     losses = recipe.train(
         model, windows, validation, history=history, units=units, seed=settings.seed, progress=progress
     )
