@@ -68,7 +68,7 @@ def test_futures_are_those_of_the_model_under_the_same_randomness():
     expected = continued_paths(*follower, population, later, 50, torch.Generator().manual_seed(1))
     torch.testing.assert_close(found.paths, expected)
     # Law of total variance: the parts are those of the paths, up to the sampling error of 50 of them.
-    total = found.parts.between + found.parts.within
+    total = found.between + found.within
     assert (total / found.paths.var(dim=1) - 1).abs().max() < 0.8
 
 

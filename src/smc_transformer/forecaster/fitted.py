@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
@@ -13,7 +12,7 @@ from torch import Generator, Tensor
 from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.following import Follower, Judgement
-from smc_transformer.forecaster.forecast import Forecast, mixture_of_paths
+from smc_transformer.forecaster.forecast import Forecast
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.paths import draw_futures
 from smc_transformer.forecaster.scaling import Scaler
@@ -22,6 +21,7 @@ from smc_transformer.forecaster.table import Name, Series
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.model import SMCTransformer
 from smc_transformer.predictive import VarianceParts
+from smc_transformer.smc.weights import uniform_log_weights
 
 
 class Followed(NamedTuple):
@@ -182,35 +182,26 @@ class Fitted:
         return Followed(series.times[-1], judged.scaler, last)
 
     def forecast(
-        self,
-        following: Following,
-        future: Mapping[Name, Series],
-        n_paths: int,
-        generator: Generator | None,
+        self, following: Following, future: Mapping[Name, Series], n_paths: int, generator: Generator | None
     ) -> Forecast:
-        """Draw the futures of series.
-
-        Args:
-            following: where series are.
-            future: the series to forecast: the times, and what is known of them.
-            n_paths: paths of each series.
-            generator: source of randomness.
-        """
+        """Draw paths of series from where they are; `future` holds the times ahead and what is known of them."""
         settings, n_targets, names = self.settings, len(self.settings.targets), tuple(future)
         known = torch.from_numpy(np.stack([self.panel.known(series) for series in future.values()])).float()
         futures = draw_futures(self.follower, following.fleet, names, known, n_paths, generator)
         scalers = tuple(following.series[name].scaler.first(n_targets) for name in names)
         scaled = futures.paths[..., :n_targets].double().numpy()
         squares = torch.from_numpy(np.stack([scaler.spread**2 for scaler in scalers]))[:, None]
-        times: tuple[pd.Index, ...] = tuple(series.times for series in future.values())
+        equal = uniform_log_weights(futures.first[..., 0])
         return Forecast(
             names=names,
-            times=times,
+            times=tuple(series.times for series in future.values()),
             targets=settings.targets,
             paths=np.stack([scaler.inverse(paths) for scaler, paths in zip(scalers, scaled, strict=True)]),
             id_column=settings.id_column,
             time_column=settings.time_column,
             scalers=scalers,
-            first=mixture_of_paths(self.model, futures.first),
-            parts=VarianceParts(*(part[..., :n_targets].double() * squares for part in futures.parts)),
+            first=self.model.observation.mixture(equal.unsqueeze(-1), futures.first.unsqueeze(2)),
+            parts=VarianceParts(
+                *(part[..., :n_targets].double() * squares for part in (futures.between, futures.within))
+            ),
         )

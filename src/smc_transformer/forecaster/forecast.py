@@ -4,7 +4,7 @@ Means, quantiles, intervals and probabilities are those of the sampled paths, wh
 Two things are exact instead of sampled: the density of the first step, and the split of the variance.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -13,16 +13,11 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from smc_transformer.empirical import Samples
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.table import Name, TableError, as_pandas, check_columns, with_times
-from smc_transformer.model import SMCTransformer
 from smc_transformer.predictive import Mixture, VarianceParts
-from smc_transformer.report.charts.particles import BLUE, INK
-from smc_transformer.report.charts.style import band_shades, draw_band, legend_above, quiet_frame
-from smc_transformer.smc.weights import uniform_log_weights
 from smc_transformer.support.checks import check_count
 from smc_transformer.support.randomness import as_generator
 
@@ -33,30 +28,17 @@ Numbers: TypeAlias = Number | Sequence[Number]
 
 @dataclass(frozen=True)
 class Forecast:
-    """The future of each series, as equally likely joint paths.
-
-    Attributes:
-        names: the series.
-        times: the times of the horizon, for each series.
-        targets: the columns.
-        paths: values in the user's units.
-        id_column: name of the column of series in tables.
-        time_column: name of the column of times in tables.
-        scalers: the scaling of the targets of each series.
-        first: the distribution of the first step, in scaled values; past inputs are among its coordinates.
-        parts: the variance of each step and target, split, in the squares of the user's units. For a target with
-            scaling "log1p" it is the variance of log(1 + y).
-    """
+    """The future of each series, as equally likely joint paths."""
 
     names: tuple[Name, ...]
-    times: tuple[pd.Index, ...]
+    times: tuple[pd.Index, ...]  # of the horizon, for each series
     targets: tuple[str, ...]
-    paths: Float[np.ndarray, "series path horizon target"]
+    paths: Float[np.ndarray, "series path horizon target"]  # in the user's units
     id_column: str
     time_column: str
-    scalers: tuple[Scaler, ...]
-    first: Mixture
-    parts: VarianceParts
+    scalers: tuple[Scaler, ...]  # of the targets of each series
+    first: Mixture  # the distribution of the first step, in scaled values; past inputs are among its coordinates
+    parts: VarianceParts  # of each step and target, in the squares of the user's units (see `variance_parts`)
 
     @cached_property
     def distribution(self) -> Samples:
@@ -71,52 +53,42 @@ class Forecast:
     @property
     def mean(self) -> pd.DataFrame:
         """The mean of every step."""
-        return self._table(self._mean_columns)
+        return self._table(self._mean())
 
     def quantile(self, p: Numbers) -> pd.DataFrame:
         """Quantiles of every step, in columns such as y-q-10 for p = 0.1."""
-        levels = [p] if isinstance(p, (int, float)) else list(p)
-        return self._table(lambda number, name: self._quantile_columns(number, name, levels))
+        return self._table(self._quantiles(p))
 
     def interval(self, level: Numbers = 95) -> pd.DataFrame:
         """Central intervals of every step that hold `level` percent, in columns such as y-lo-95 and y-hi-95."""
-        return self._table(lambda number, name: self._interval_columns(number, name, check_levels(level)))
+        return self._table(self._intervals(level))
 
     def cdf(self, values: Any) -> pd.DataFrame:
         """P(Y <= y) of each value in a table with the forecast's series, times and targets; NaN stays NaN."""
-        x = self._values_at_times(values)
-        probabilities = self.distribution.cdf(torch.from_numpy(x)).where(~torch.from_numpy(np.isnan(x)), float("nan"))
-        return self._table(lambda number, name: {name: probabilities[..., number].numpy()})
+        x = torch.from_numpy(self._values_at_times(values))
+        return self._table({"": self.distribution.cdf(x).where(~x.isnan(), float("nan"))})
 
     def log_prob(self, values: Any) -> pd.DataFrame:
         """The exact log density of what is observed at the first step: for judging the next observation.
 
         It is the mixture over particles, not an estimate from samples, and joint over the targets; a NaN target is
-        integrated out. Later steps have no closed form: score them with `cdf` or the paths.
-
-        Args:
-            values: a table with the series (one row for each) and their targets at the first time of the forecast.
-
-        Returns:
-            A table with the series and the column log_density, in nats, in the user's units.
+        integrated out. Later steps have no closed form: score them with `cdf` or the paths. `values` is a table with
+        one row for each series, its targets at the first time of the forecast; the answer has the column log_density,
+        in nats, in the user's units.
         """
         table = as_pandas(values)
         check_columns(table, (self.id_column, *self.targets))
         table = table.set_index(self.id_column)
-        absent = [name for name in self.names if name not in table.index]
-        if absent or not table.index.is_unique:
+        if not table.index.is_unique or not set(self.names) <= set(table.index):
             raise TableError(f"the table must hold one row for each series {list(self.names)}, got {list(table.index)}")
         x = table.loc[list(self.names), list(self.targets)].to_numpy(float)
-        n_modelled = self.first.components.mean.shape[-1]
-        scaled = np.full((len(x), 1, n_modelled), np.nan)
+        scaled = np.full((len(x), 1, self.first.components.mean.shape[-1]), np.nan)
         slopes = np.zeros(len(x))
         for number, scaler in enumerate(self.scalers):
             impossible = scaler.logarithmic & (x[number] < 0)
             own = np.where(impossible, np.nan, x[number])
             scaled[number, 0, : len(self.targets)] = scaler.transform(own)
-            slopes[number] = np.where(np.isnan(own), 0.0, scaler.log_slope(own)).sum()
-            if impossible.any():
-                slopes[number] = -np.inf
+            slopes[number] = -np.inf if impossible.any() else scaler.log_slope(own)[~np.isnan(own)].sum()
         density = self.first.log_prob(torch.from_numpy(scaled).to(self.first.parameters))[:, 0]
         return pd.DataFrame({self.id_column: list(self.names), "log_density": density.double().numpy() + slopes})
 
@@ -124,17 +96,15 @@ class Forecast:
         """Joint paths as a long table with sample_id: all of them, or some drawn with replacement."""
         paths = self.paths
         if n_paths is not None:
-            n_paths = check_count(n_paths, "n_paths")
-            paths = Samples(torch.from_numpy(paths)).sample(n_paths, as_generator(seed)).numpy()
+            paths = self.distribution.sample(check_count(n_paths, "n_paths"), as_generator(seed)).numpy()
         n_series, n_paths, horizon, _ = paths.shape
         columns: dict[str, Any] = {
             self.id_column: np.repeat(np.array(self.names, dtype=object), n_paths * horizon),
             "sample_id": np.tile(np.repeat(np.arange(n_paths), horizon), n_series),
-            self.time_column: _chain([times.repeat(1).append([times] * (n_paths - 1)) for times in self.times]),
+            self.time_column: _chain([times.append([times] * (n_paths - 1)) for times in self.times]),
         }
-        for number, name in enumerate(self.targets):
-            columns[name] = paths[..., number].reshape(-1)
-        return _with_plain_names(pd.DataFrame(columns), self.id_column)
+        columns |= {name: paths[..., number].reshape(-1) for number, name in enumerate(self.targets)}
+        return pd.DataFrame(columns).infer_objects()
 
     def variance_parts(self) -> pd.DataFrame:
         """The variance of every step by the distribution of total variance: columns y-between and y-within.
@@ -142,23 +112,12 @@ class Forecast:
         "between" is what differs between paths before a step is drawn: latents, and earlier draws. "within" is the
         noise of the step itself. In the squares of the user's units; for a target with scaling "log1p", of log(1 + y).
         """
-        return self._table(
-            lambda number, name: {
-                f"{name}-between": self.parts.between[..., number].numpy(),
-                f"{name}-within": self.parts.within[..., number].numpy(),
-            }
-        )
+        return self._table({"-between": self.parts.between, "-within": self.parts.within})
 
     def table(self, level: Sequence[Number] = (80, 95), quantiles: Sequence[Number] | None = None) -> pd.DataFrame:
         """Means, intervals and quantiles side by side: what `Forecaster.predict` returns."""
-        levels = check_levels(level)
-        return self._table(
-            lambda number, name: {
-                **self._mean_columns(number, name),
-                **self._interval_columns(number, name, levels),
-                **self._quantile_columns(number, name, () if quantiles is None else quantiles),
-            }
-        )
+        further = () if quantiles is None else quantiles
+        return self._table({**self._mean(), **self._intervals(level), **self._quantiles(further)})
 
     def plot(
         self,
@@ -169,16 +128,14 @@ class Forecast:
         history: Any = None,
         level: Sequence[Number] = (95, 80, 50),
     ) -> Any:
-        """A fan chart of one series, its legend above it; returns matplotlib's axes.
+        """A fan chart of one series and target (None: the first), its legend above it; returns matplotlib's axes.
 
-        Args:
-            ax: axes to draw on; None makes some.
-            series: which series; None: the first.
-            target: which target; None: the first.
-            history: a table whose values of the series are drawn before the forecast.
-            level: percentages of the bands.
+        Bands hold `level` percent. The values of the series in the table `history` are drawn before the forecast.
         """
         import matplotlib.pyplot as plt
+
+        from smc_transformer.report.charts.particles import BLUE, INK
+        from smc_transformer.report.charts.style import band_shades, draw_band, legend_above, quiet_frame
 
         if ax is None:
             ax = plt.figure(figsize=(8, 3.5), layout="constrained").subplots()
@@ -194,8 +151,7 @@ class Forecast:
             past = with_times(as_pandas(history), self.time_column, self.times[0])
             past = past[past[self.id_column] == name]
             ax.plot(past[self.time_column], past[column], color=INK, linewidth=1.1, label="observed")
-        shades = band_shades(check_levels(level))
-        for percent, shade in shades.items():
+        for percent, shade in band_shades(check_levels(level)).items():
             lower, upper = (end[number, :, place] for end in self.distribution.interval(percent / 100))
             draw_band(ax, times, lower, upper, shade, f"{percent:g} %")
         median = self.distribution.quantile(0.5)[number, :, place]
@@ -204,33 +160,33 @@ class Forecast:
         legend_above(ax, f"{name}: {column}")
         return ax
 
-    def _mean_columns(self, number: int, name: str) -> dict[str, np.ndarray]:
-        return {name: self.paths[..., number].mean(axis=1)}
+    def _mean(self) -> dict[str, Any]:
+        each = [self.paths[..., number].mean(axis=1) for number in range(len(self.targets))]
+        return {"": np.stack(each, axis=-1)}
 
-    def _quantile_columns(self, number: int, name: str, levels: Sequence[Number]) -> dict[str, np.ndarray]:
+    def _quantiles(self, levels: Numbers) -> dict[str, Any]:
+        levels = [levels] if isinstance(levels, (int, float)) else list(levels)
         for level in levels:
             if not 0 < level < 1:
                 raise ValueError(f"a quantile needs a probability strictly between 0 and 1, got {level}")
-        return {f"{name}-q-{100 * level:g}": self.distribution.quantile(level)[..., number].numpy() for level in levels}
+        return {f"-q-{100 * level:g}": self.distribution.quantile(level) for level in levels}
 
-    def _interval_columns(self, number: int, name: str, levels: Sequence[Number]) -> dict[str, np.ndarray]:
+    def _intervals(self, levels: Numbers) -> dict[str, Any]:
         found = {}
-        for percent in levels:
-            lower, upper = self.distribution.interval(percent / 100)
-            found[f"{name}-lo-{percent:g}"] = lower[..., number].numpy()
-            found[f"{name}-hi-{percent:g}"] = upper[..., number].numpy()
+        for percent in check_levels(levels):
+            found[f"-lo-{percent:g}"], found[f"-hi-{percent:g}"] = self.distribution.interval(percent / 100)
         return found
 
-    def _table(self, columns: Callable[[int, str], dict[str, np.ndarray]]) -> pd.DataFrame:
-        """A row for each series and time."""
-        found: dict[str, Any] = {
+    def _table(self, found: dict[str, Any]) -> pd.DataFrame:
+        """A row for each series and time; `found` holds numbers (series, step, target) by the ends of their columns."""
+        columns: dict[str, Any] = {
             self.id_column: np.repeat(np.array(self.names, dtype=object), self.horizon),
             self.time_column: _chain(self.times),
         }
         for number, name in enumerate(self.targets):
-            for column, values in columns(number, name).items():
-                found[column] = np.asarray(values, dtype=float).reshape(-1)
-        return _with_plain_names(pd.DataFrame(found), self.id_column)
+            for end, values in found.items():
+                columns[name + end] = np.asarray(values[..., number], dtype=float).reshape(-1)
+        return pd.DataFrame(columns).infer_objects()
 
     def _values_at_times(self, values: Any) -> Float[np.ndarray, "series horizon target"]:
         table = with_times(as_pandas(values), self.time_column, self.times[0])
@@ -253,16 +209,3 @@ def check_levels(level: Numbers) -> list[Number]:
 
 def _chain(indexes: Sequence[pd.Index]) -> pd.Index:
     return indexes[0].append(list(indexes[1:]))
-
-
-def _with_plain_names(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """The table with a column of text or of whole numbers where it was one of objects."""
-    table[column] = table[column].infer_objects()
-    return table
-
-
-def mixture_of_paths(model: SMCTransformer, first: Float[Tensor, "series path n_parameters"]) -> Mixture:
-    """The one-step distribution of equally likely paths."""
-    n_series, n_paths, _ = first.shape
-    log_weights = uniform_log_weights(first.new_empty(n_series, n_paths)).unsqueeze(-1)
-    return model.observation.mixture(log_weights, first.unsqueeze(2))

@@ -13,23 +13,15 @@ from smc_transformer.forecaster.table import Name
 from smc_transformer.inference.paths import NUMBERS_AT_ONCE, path_numbers, walk_paths
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import spread
-from smc_transformer.predictive import VarianceParts
 
 
 class Futures(NamedTuple):
-    """Joint paths of series, in the model's units.
+    """Joint paths of series, in the model's units; the variance of each step is split into two parts."""
 
-    Attributes:
-        paths: equally likely futures.
-        first: parameters of the distribution of the first step, for each path: their mixture is the exact one-step
-            distribution.
-        parts: the variance of each step, split into what differs between paths before the step is drawn and the noise
-            of the step.
-    """
-
-    paths: Float[Tensor, "series path horizon n_targets"]
-    first: Float[Tensor, "series path n_parameters"]
-    parts: VarianceParts
+    paths: Float[Tensor, "series path horizon n_targets"]  # equally likely
+    first: Float[Tensor, "series path n_parameters"]  # of the first step: their mixture is its exact distribution
+    between: Float[Tensor, "series horizon n_targets"]  # what differs between paths before the step is drawn
+    within: Float[Tensor, "series horizon n_targets"]  # the noise of the step
 
 
 def draw_futures(
@@ -40,16 +32,7 @@ def draw_futures(
     n_paths: int,
     generator: Generator | None,
 ) -> Futures:
-    """Draw paths from where the particles of each series stand; they stay as they are.
-
-    Args:
-        follower: the network, and how it follows series.
-        fleet: the particles.
-        names: the series.
-        known: the known inputs of the times of the horizon.
-        n_paths: paths of each series.
-        generator: source of randomness.
-    """
+    """Draw paths of each series from where its particles stand, which stay as they are, with its known inputs."""
     config = follower.network.config
     held = path_numbers(follower.network, n_paths, known.shape[1] + (config.window or 64)) * config.d_model
     at_once = max(1, NUMBERS_AT_ONCE // held)
@@ -61,15 +44,7 @@ def draw_futures(
             state = fleet.take([names[number] for number in chosen])
             found.append(_draw(follower, state, known[chosen], n_paths, generator))
     back = torch.tensor(order).argsort()
-
-    def joined(parts: Sequence[Tensor]) -> Tensor:
-        return torch.cat(list(parts))[back]
-
-    return Futures(
-        joined([one.paths for one in found]),
-        joined([one.first for one in found]),
-        VarianceParts(*(joined(parts) for parts in zip(*(one.parts for one in found), strict=True))),
-    )
+    return Futures(*(torch.cat(parts)[back] for parts in zip(*found, strict=True)))
 
 
 @torch.no_grad()
@@ -85,13 +60,11 @@ def _draw(
     paths, _ = spread(network, settings, state, n_paths, known.shape[1], generator)
     # The known inputs of a step come before it; nothing comes after the last one.
     later = torch.cat((known[:, 1:], torch.zeros_like(known[:, :1])), dim=1)
-    first, targets, between, within = None, [], [], []
-    for step in walk_paths(network, paths, later, generator):
-        first = step.parameters if first is None else first
-        components = network.observation.components(step.parameters)
-        between.append(components.mean.var(dim=1, correction=0))
-        within.append(components.variance.mean(dim=1))
-        targets.append(step.targets)
-    assert first is not None
-    parts = VarianceParts(torch.stack(between, dim=1), torch.stack(within, dim=1))
-    return Futures(torch.stack(targets, dim=2), first, parts)
+    steps = list(walk_paths(network, paths, later, generator))
+    components = [network.observation.components(step.parameters) for step in steps]
+    return Futures(
+        torch.stack([step.targets for step in steps], dim=2),
+        steps[0].parameters,
+        torch.stack([one.mean.var(dim=1, correction=0) for one in components], dim=1),
+        torch.stack([one.variance.mean(dim=1) for one in components], dim=1),
+    )

@@ -62,7 +62,7 @@ class Settings:
     time_column: str = "ds"
 
     def __post_init__(self) -> None:
-        plain = {
+        plain: dict[str, Any] = {
             "input_size": check_count(self.input_size, "input_size", at_least=2),
             "horizon": check_count(self.horizon, "horizon"),
             "n_particles": check_count(self.n_particles, "n_particles"),
