@@ -16,8 +16,7 @@ from torch import Generator, Tensor, nn
 from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
 from smc_transformer.nn.covariance import Covariance
-from smc_transformer.nn.encoders import CausalEncoder, as_encoder
-from smc_transformer.nn.encoders.registry import EncoderSettings, make_encoder
+from smc_transformer.nn.encoders import CausalEncoder, EncoderSettings, as_encoder, make_encoder
 from smc_transformer.nn.initialisation import initialise_weights
 from smc_transformer.nn.observation import ObservationModel
 from smc_transformer.nn.observation.registry import OBSERVATION_MODELS, ObservationSettings

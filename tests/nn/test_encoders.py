@@ -10,17 +10,13 @@ from helpers.user_encoders import MovingAverages, SteppingAverages
 from torch import nn
 
 from smc_transformer.kernels import disabled
-from smc_transformer.nn.encoders import (
-    CausalEncoder,
-    ChangesEncoder,
-    ConvolutionEncoder,
-    LinearEncoder,
-    RecurrentEncoder,
-    TransformerEncoder,
-    WholePastEncoder,
-    as_encoder,
-)
-from smc_transformer.nn.encoders.registry import ENCODERS as NAMED
+from smc_transformer.nn.encoders import ENCODERS as NAMED
+from smc_transformer.nn.encoders import CausalEncoder, ChangesEncoder, as_encoder
+from smc_transformer.nn.encoders.base import WholePastEncoder
+from smc_transformer.nn.encoders.convolution import ConvolutionEncoder
+from smc_transformer.nn.encoders.linear import LinearEncoder
+from smc_transformer.nn.encoders.recurrent import RecurrentEncoder
+from smc_transformer.nn.encoders.transformer import TransformerEncoder
 from smc_transformer.smc import gather_trajectories
 
 N_ROWS, N_STEPS, N_FEATURES, D_MODEL = 4, 9, 3, 6

@@ -1,24 +1,6 @@
-"""The network's parts: covariances, encoders, stochastic self-attention, read-outs."""
+"""The network's parts: covariances, encoders, stochastic self-attention, read-outs, observation models."""
 
-from smc_transformer.nn.attention import Latents, Noise, StochasticSelfAttention
-from smc_transformer.nn.covariance import (
-    COVARIANCES,
-    Covariance,
-    DiagonalCovariance,
-    FullCovariance,
-    IsotropicCovariance,
-)
-from smc_transformer.nn.readout import LinearReadout, TransformerReadout
+from smc_transformer.nn.attention import Noise, StochasticSelfAttention
+from smc_transformer.nn.covariance import COVARIANCES, Covariance
 
-__all__ = [
-    "COVARIANCES",
-    "Covariance",
-    "DiagonalCovariance",
-    "FullCovariance",
-    "IsotropicCovariance",
-    "Latents",
-    "LinearReadout",
-    "Noise",
-    "StochasticSelfAttention",
-    "TransformerReadout",
-]
+__all__ = ["COVARIANCES", "Covariance", "Noise", "StochasticSelfAttention"]

@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
@@ -63,7 +63,6 @@ class StochasticSelfAttention(nn.Module):
         covariance: structure of the four noise covariances.
         variance: their initial variance; 0 makes this an ordinary deterministic attention.
         n_heads: number of heads; must divide d_model.
-        learn_by_gradient: whether the covariances ask for gradients.
     """
 
     def __init__(
@@ -73,8 +72,6 @@ class StochasticSelfAttention(nn.Module):
         covariance: str = "diagonal",
         variance: float = 0.25,
         n_heads: int = 1,
-        *,
-        learn_by_gradient: bool = True,
     ):
         super().__init__()
         if d_model % n_heads:
@@ -82,15 +79,9 @@ class StochasticSelfAttention(nn.Module):
         self.d_model = d_model
         self.window = window
         self.n_heads = n_heads
-        self.query = nn.Linear(d_model, d_model, bias=False)
-        self.key = nn.Linear(d_model, d_model, bias=False)
-        self.value = nn.Linear(d_model, d_model, bias=False)
-        self.output = nn.Linear(d_model, d_model, bias=False)
-        structure = COVARIANCES[covariance]
-        self.query_covariance = structure(d_model, variance, learn_by_gradient=learn_by_gradient)
-        self.key_covariance = structure(d_model, variance, learn_by_gradient=learn_by_gradient)
-        self.value_covariance = structure(d_model, variance, learn_by_gradient=learn_by_gradient)
-        self.attention_covariance = structure(d_model, variance, learn_by_gradient=learn_by_gradient)
+        self.query, self.key, self.value, self.output = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
+        covariances = [COVARIANCES[covariance](d_model, variance, learn_by_gradient=True) for _ in range(4)]
+        self.query_covariance, self.key_covariance, self.value_covariance, self.attention_covariance = covariances
 
     @property
     def covariances(self) -> tuple[Covariance, Covariance, Covariance, Covariance]:
@@ -114,20 +105,13 @@ class StochasticSelfAttention(nn.Module):
         noise: Noise,
         trajectories: Int[Tensor, "batch trajectory time"] | None = None,
     ) -> Latents:
-        """Queries, keys and values: means given by the embeddings, plus noise.
+        """Queries, keys and values: means given by the embeddings e_s, plus noise.
 
-        Args:
-            embedding: e_s.
-            noise: standard noise; that of all particles, (batch, particle, time, d_model), if there are `trajectories`.
-            trajectories: the particle whose noise each trajectory has at each step; None: the noise is that of the
-                trajectories.
+        `trajectories` name the particle whose noise each trajectory has at each step; the noise is then that of all
+        particles, (batch, particle, time, d_model). None: it is the noise of the trajectories already.
         """
-        means = self.means(embedding)
-        return Latents(
-            _noisy(means.query, self.query_covariance, noise.query, trajectories),
-            _noisy(means.key, self.key_covariance, noise.key, trajectories),
-            _noisy(means.value, self.value_covariance, noise.value, trajectories),
-        )
+        parts = zip(self.means(embedding), self.covariances[:3], noise[:3], strict=True)
+        return Latents(*(_noisy(mean, covariance, eps, trajectories) for mean, covariance, eps in parts))
 
     def deviation(
         self, noise: Noise, trajectories: Int[Tensor, "batch trajectory time"] | None = None
@@ -159,25 +143,13 @@ class StochasticSelfAttention(nn.Module):
         """The mean of z at every step at once, each over its own causal window."""
         if library(latents.query) is not None:
             return self.output(attend_trajectories(*latents, self.n_heads, self.window))
-        mask = self._causal_mask(latents.query.shape[-2], latents.query.device)
-        queries, keys, values = (self._heads(part).flatten(0, 1) for part in latents)
-        context = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-        return self.output(self._together(context.unflatten(0, latents.query.shape[:2])))
-
-    def _heads(self, x: Float[Tensor, "batch particle slot d_model"]) -> Float[Tensor, "batch particle head slot size"]:
-        return x.unflatten(-1, (self.n_heads, -1)).transpose(-2, -3)
-
-    def _together(
-        self, x: Float[Tensor, "batch particle head slot size"]
-    ) -> Float[Tensor, "batch particle slot d_model"]:
-        return x.transpose(-2, -3).flatten(-2)
-
-    def _causal_mask(self, n_steps: int, device: torch.device) -> Bool[Tensor, "time time"]:
-        """Row t is true at the slots that the query of slot t sees."""
-        mask = torch.ones(n_steps, n_steps, dtype=torch.bool, device=device).tril()
+        shape, device = latents.query.shape, latents.query.device
+        mask = torch.ones(shape[-2], shape[-2], dtype=torch.bool, device=device).tril()
         if self.window is not None:
             mask = mask.triu(1 - self.window)
-        return mask
+        by_head = (part.unflatten(-1, (self.n_heads, -1)).transpose(-2, -3).flatten(0, 1) for part in latents)
+        context = F.scaled_dot_product_attention(*by_head, attn_mask=mask)
+        return self.output(context.unflatten(0, shape[:2]).transpose(-2, -3).flatten(-2))
 
 
 def _noisy(mean: Tensor | None, covariance: Covariance, eps: Tensor, trajectories: Tensor | None) -> Tensor:

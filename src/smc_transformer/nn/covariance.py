@@ -31,8 +31,10 @@ class Covariance(nn.Module, ABC):
         super().__init__()
         self.size = size
         self.learn_by_gradient = learn_by_gradient
-        factor = self._factor_of(variance * torch.eye(size), floor=0.0) if variance > 0 else self._zero_factor()
-        self.factor = nn.Parameter(factor, requires_grad=learn_by_gradient)
+        factor = self._factor_of((variance or 1.0) * torch.eye(size), floor=0.0)
+        self.factor = nn.Parameter(
+            factor if variance > 0 else torch.zeros_like(factor), requires_grad=learn_by_gradient
+        )
 
     @abstractmethod
     def matrix(self) -> Float[Tensor, "size size"]:
@@ -51,16 +53,15 @@ class Covariance(nn.Module, ABC):
         """Log det S^(1/2)."""
 
     @abstractmethod
-    def _zero_factor(self) -> Tensor:
-        """The factor of S = 0."""
-
-    @abstractmethod
     def _factor_of(self, matrix: Float[Tensor, "size size"], floor: float) -> Tensor:
         """The factor of the matrix nearest to `matrix` in this structure, its eigenvalues floored."""
 
     def root(self) -> Float[Tensor, "size size"]:
         """S^(1/2) as a lower triangular matrix."""
-        return self.scale(torch.eye(self.size, dtype=self.factor.dtype, device=self.factor.device)).T
+        return self.scale(self._identity()).T
+
+    def _identity(self) -> Float[Tensor, "size size"]:
+        return torch.eye(self.size, dtype=self.factor.dtype, device=self.factor.device)
 
     @property
     def is_zero(self) -> bool:
@@ -93,40 +94,18 @@ class Covariance(nn.Module, ABC):
         Zero switches the noise off: learning leaves it at zero.
         """
         if not isinstance(matrix, Tensor):
-            matrix = matrix * torch.eye(self.size, dtype=self.factor.dtype, device=self.factor.device)
+            matrix = matrix * self._identity()
         if matrix.shape != (self.size, self.size):
             raise ValueError(f"the covariance must be {self.size} x {self.size}, got {tuple(matrix.shape)}")
         if not matrix.isfinite().all() or (matrix.diagonal() < 0).any():
             raise ValueError("the covariance must be finite, with variances of at least 0")
-        self.factor.copy_(self._factor_of(matrix.to(self.factor), floor) if matrix.any() else self._zero_factor())
+        self.factor.copy_(self._factor_of(matrix.to(self.factor), floor) if matrix.any() else torch.zeros(()))
 
     @torch.no_grad()
     def update_(self, second_moment: Float[Tensor, "size size"], step_size: float) -> None:
         """The EM step S <- (1 - step_size) S + step_size * second_moment, projected to the structure."""
         if not self.is_zero:
             self.assign_((1 - step_size) * self.matrix() + step_size * second_moment, floor=VARIANCE_FLOOR)
-
-
-class IsotropicCovariance(Covariance):
-    """S = s^2 I; the factor is the number s."""
-
-    def matrix(self) -> Float[Tensor, "size size"]:
-        return self.factor.square() * torch.eye(self.size, dtype=self.factor.dtype, device=self.factor.device)
-
-    def scale(self, noise: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch size"]:
-        return self.factor * noise
-
-    def whiten(self, residual: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch size"]:
-        return residual / self.factor
-
-    def half_log_determinant(self) -> Float[Tensor, ""]:
-        return self.size * self.factor.abs().log()
-
-    def _zero_factor(self) -> Tensor:
-        return torch.zeros(())
-
-    def _factor_of(self, matrix: Float[Tensor, "size size"], floor: float) -> Tensor:
-        return matrix.diagonal().mean().clamp(min=floor).sqrt()
 
 
 class DiagonalCovariance(Covariance):
@@ -144,11 +123,21 @@ class DiagonalCovariance(Covariance):
     def half_log_determinant(self) -> Float[Tensor, ""]:
         return self.factor.abs().log().sum()
 
-    def _zero_factor(self) -> Tensor:
-        return torch.zeros(self.size)
-
     def _factor_of(self, matrix: Float[Tensor, "size size"], floor: float) -> Tensor:
         return matrix.diagonal().clamp(min=floor).sqrt()
+
+
+class IsotropicCovariance(DiagonalCovariance):
+    """S = s^2 I; the factor is the number s."""
+
+    def matrix(self) -> Float[Tensor, "size size"]:
+        return self.factor.square() * self._identity()
+
+    def half_log_determinant(self) -> Float[Tensor, ""]:
+        return self.size * self.factor.abs().log()
+
+    def _factor_of(self, matrix: Float[Tensor, "size size"], floor: float) -> Tensor:
+        return matrix.diagonal().mean().clamp(min=floor).sqrt()
 
 
 class FullCovariance(Covariance):
@@ -168,9 +157,6 @@ class FullCovariance(Covariance):
 
     def half_log_determinant(self) -> Float[Tensor, ""]:
         return self.factor.diagonal().abs().log().sum()
-
-    def _zero_factor(self) -> Tensor:
-        return torch.zeros(self.size, self.size)
 
     def _factor_of(self, matrix: Float[Tensor, "size size"], floor: float) -> Tensor:
         # In float64: a float32 Cholesky may fail on eigenvalues near the floor.

@@ -41,7 +41,26 @@ class CausalEncoder(nn.Module, ABC):
         return self.encode(x)[0]
 
 
-class WholePastEncoder(CausalEncoder):
+class ResumingEncoder(CausalEncoder):
+    """An encoder that continues sequences after a state: whole ones from the beginning, single steps from anywhere."""
+
+    @abstractmethod
+    def resume(
+        self, x: Float[Tensor, "row time feature"], state: State, position: int
+    ) -> tuple[Float[Tensor, "row time d_model"], State]:
+        """The embeddings of inputs from `position` on, given the state after all earlier ones; and the next state."""
+
+    def encode(self, x: Float[Tensor, "row time feature"]) -> tuple[Float[Tensor, "row time d_model"], State]:
+        return self.resume(x, self.start(x), 0)
+
+    def step(
+        self, x: Float[Tensor, "row feature"], state: State, position: int
+    ) -> tuple[Float[Tensor, "row d_model"], State]:
+        embedding, state = self.resume(x.unsqueeze(1), state, position)
+        return embedding[:, 0], state
+
+
+class WholePastEncoder(ResumingEncoder):
     """Any causal module that knows whole sequences only: a step reads the whole past again.
 
     Exact for every causal module, at a cost per step that grows with the past. A module with `encode` and `step` of
@@ -55,20 +74,17 @@ class WholePastEncoder(CausalEncoder):
     def start(self, x: Float[Tensor, "row ..."]) -> State:
         return (x.new_empty(len(x), 0, x.shape[-1]),)
 
-    def encode(self, x: Float[Tensor, "row time feature"]) -> tuple[Float[Tensor, "row time d_model"], State]:
-        embedding = self.module(x)
-        if not isinstance(embedding, Tensor) or embedding.shape[:2] != x.shape[:2]:
+    def resume(
+        self, x: Float[Tensor, "row time feature"], state: State, position: int
+    ) -> tuple[Float[Tensor, "row time d_model"], State]:
+        past = torch.cat((state[0], x), dim=1)
+        embedding = self.module(past)
+        if not isinstance(embedding, Tensor) or embedding.shape[:2] != past.shape[:2]:
             got = tuple(embedding.shape) if isinstance(embedding, Tensor) else type(embedding).__name__
             raise ValueError(
-                f"an encoder must map (row, time, feature) = {tuple(x.shape)} to (row, time, d_model), got {got}"
+                f"an encoder must map (row, time, feature) = {tuple(past.shape)} to (row, time, d_model), got {got}"
             )
-        return embedding, (x,)
-
-    def step(
-        self, x: Float[Tensor, "row feature"], state: State, position: int
-    ) -> tuple[Float[Tensor, "row d_model"], State]:
-        past = torch.cat((state[0], x.unsqueeze(1)), dim=1)
-        return self.module(past)[:, -1], (past,)
+        return embedding[:, -x.shape[1] :], (past,)
 
 
 def as_encoder(module: nn.Module) -> CausalEncoder:

@@ -5,17 +5,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from smc_transformer.nn.encoders.base import CausalEncoder, State
+from smc_transformer.nn.encoders.base import ResumingEncoder, State
 
 
-class ConvolutionEncoder(CausalEncoder):
-    """Residual layers h + GELU(causal dilated convolution of h); the state is the inputs that each layer still needs.
+class ConvolutionEncoder(ResumingEncoder):
+    """Residual layers h + GELU(causal convolution of h), of dilation 2^l in layer l, with `kernel_size` taps each.
 
-    Args:
-        n_features: features of an input.
-        d_model: features of an embedding, and channels of each layer.
-        n_layers: layers; layer l has dilation 2^l.
-        kernel_size: taps of each convolution.
+    The state is the inputs that each layer still needs.
     """
 
     def __init__(self, n_features: int, d_model: int, n_layers: int = 2, kernel_size: int = 3):
@@ -27,18 +23,12 @@ class ConvolutionEncoder(CausalEncoder):
 
     def start(self, x: Float[Tensor, "row ..."]) -> State:
         convolutions = (layer for layer in self.layers if isinstance(layer, nn.Conv1d))
-        return tuple(x.new_zeros(len(x), layer.in_channels, _reach(layer)) for layer in convolutions)
+        reaches = ((layer.in_channels, (layer.kernel_size[0] - 1) * layer.dilation[0]) for layer in convolutions)
+        return tuple(x.new_zeros(len(x), n_channels, n_past) for n_channels, n_past in reaches)
 
-    def encode(self, x: Float[Tensor, "row time feature"]) -> tuple[Float[Tensor, "row time d_model"], State]:
-        return self._go_on(x, self.start(x))
-
-    def step(
-        self, x: Float[Tensor, "row feature"], state: State, position: int
-    ) -> tuple[Float[Tensor, "row d_model"], State]:
-        embedding, state = self._go_on(x.unsqueeze(1), state)
-        return embedding[:, 0], state
-
-    def _go_on(self, x: Float[Tensor, "row time feature"], state: State) -> tuple[Tensor, State]:
+    def resume(
+        self, x: Float[Tensor, "row time feature"], state: State, position: int
+    ) -> tuple[Float[Tensor, "row time d_model"], State]:
         hidden = self.projection(x).transpose(1, 2)  # (row, channel, time)
         remembered = []
         for layer, past in zip(self.layers, state, strict=True):
@@ -46,8 +36,3 @@ class ConvolutionEncoder(CausalEncoder):
             remembered.append(seen[:, :, seen.shape[-1] - past.shape[-1] :])
             hidden = hidden + F.gelu(layer(seen))
         return hidden.transpose(1, 2), tuple(remembered)
-
-
-def _reach(layer: nn.Conv1d) -> int:
-    """How many past inputs a causal convolution needs."""
-    return (layer.kernel_size[0] - 1) * layer.dilation[0]

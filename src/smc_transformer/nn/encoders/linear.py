@@ -8,14 +8,7 @@ from smc_transformer.nn.encoders.position import make_position
 
 
 class LinearEncoder(CausalEncoder):
-    """A linear map of each input; it remembers nothing.
-
-    Args:
-        n_features: features of an input.
-        d_model: features of an embedding.
-        position_encoding: None (the paper), "sinusoidal" or "learned".
-        max_positions: length of the table of learned positions.
-    """
+    """A linear map of each input, plus an encoding of its position; it remembers nothing."""
 
     def __init__(self, n_features: int, d_model: int, position_encoding: str | None = None, max_positions: int = 512):
         super().__init__()
@@ -26,15 +19,14 @@ class LinearEncoder(CausalEncoder):
         return ()
 
     def encode(self, x: Float[Tensor, "row time feature"]) -> tuple[Float[Tensor, "row time d_model"], State]:
-        embedding: Tensor = self.projection(x)
-        if self.position is not None:
-            embedding = embedding + self.position(0, x.shape[1]).to(embedding)
-        return embedding, ()
+        return self.embed(x, 0, x.shape[1]), ()
 
     def step(
         self, x: Float[Tensor, "row feature"], state: State, position: int
     ) -> tuple[Float[Tensor, "row d_model"], State]:
+        return self.embed(x, position, 1), ()
+
+    def embed(self, x: Float[Tensor, "*row feature"], position: int, length: int) -> Float[Tensor, "*row d_model"]:
+        """The embeddings of inputs at `length` positions from `position` on."""
         embedding: Tensor = self.projection(x)
-        if self.position is not None:
-            embedding = embedding + self.position(position, 1).to(embedding)
-        return embedding, ()
+        return embedding if self.position is None else embedding + self.position(position, length).to(embedding)

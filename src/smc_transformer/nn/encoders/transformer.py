@@ -5,21 +5,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from smc_transformer.nn.encoders.base import CausalEncoder, State
+from smc_transformer.nn.encoders.base import ResumingEncoder, State
 from smc_transformer.nn.encoders.linear import LinearEncoder
 
 
-class TransformerEncoder(CausalEncoder):
-    """A linear embedding with positions, then causal self-attention layers; the state is their keys and values.
+class TransformerEncoder(ResumingEncoder):
+    """A linear embedding with positions, then `n_layers` causal self-attention layers of `n_heads` heads each.
 
-    Args:
-        n_features: features of an input.
-        d_model: features of an embedding.
-        n_layers: deterministic layers.
-        n_heads: attention heads of each.
-        d_ff: hidden size of their feed-forward nets.
-        position_encoding: None, "sinusoidal" or "learned".
-        max_positions: length of the table of learned positions.
+    The state is their keys and values.
     """
 
     def __init__(
@@ -40,18 +33,10 @@ class TransformerEncoder(CausalEncoder):
         nothing = x.new_empty(len(x), 0, self.embedding.projection.out_features)
         return (nothing, nothing) * len(self.layers)
 
-    def encode(self, x: Float[Tensor, "row time feature"]) -> tuple[Float[Tensor, "row time d_model"], State]:
-        hidden, _ = self.embedding.encode(x)
-        return self._go_on(hidden, self.start(x))
-
-    def step(
-        self, x: Float[Tensor, "row feature"], state: State, position: int
-    ) -> tuple[Float[Tensor, "row d_model"], State]:
-        hidden, _ = self.embedding.step(x, (), position)
-        hidden, state = self._go_on(hidden.unsqueeze(1), state)
-        return hidden[:, 0], state
-
-    def _go_on(self, hidden: Float[Tensor, "row time d_model"], state: State) -> tuple[Tensor, State]:
+    def resume(
+        self, x: Float[Tensor, "row time feature"], state: State, position: int
+    ) -> tuple[Float[Tensor, "row time d_model"], State]:
+        hidden = self.embedding.embed(x, position, x.shape[1])
         caches: list[Tensor] = []
         for number, layer in enumerate(self.layers):
             hidden, keys, values = layer(hidden, state[2 * number], state[2 * number + 1])
@@ -82,11 +67,7 @@ class CausalLayer(nn.Module):
         keys, values = torch.cat((past_keys, keys), dim=1), torch.cat((past_values, values), dim=1)
         n_past, n_new = past_keys.shape[1], x.shape[1]
         visible = torch.ones(n_new, n_past + n_new, dtype=torch.bool, device=x.device).tril(n_past)
-        context = F.scaled_dot_product_attention(
-            self._heads(queries), self._heads(keys), self._heads(values), attn_mask=visible
-        )
+        by_head = (part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for part in (queries, keys, values))
+        context = F.scaled_dot_product_attention(*by_head, attn_mask=visible)
         hidden = self.attention_norm(x + self.output(context.transpose(1, 2).flatten(2)))
         return self.output_norm(hidden + self.feed_forward(hidden)), keys, values
-
-    def _heads(self, x: Float[Tensor, "row time d_model"]) -> Float[Tensor, "row head time size"]:
-        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
