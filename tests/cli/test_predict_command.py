@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from helpers.command_tables import QUICK, fails, run, run_json, waves, write
 
-from smc_transformer.cli.commands.score import _most_surprising_first
+from smc_transformer.cli.commands.score import most_surprising_first
 from smc_transformer.forecaster import Forecaster
 
 PNG = b"\x89PNG"
@@ -114,7 +114,7 @@ def test_surprises_of_different_units_are_comparable():
             "log_density": [-20.0, -3.0, -40.0, -30.0],
         }
     )
-    assert _most_surprising_first(found)["pit"].tolist() == [1.0, 0.0, 1 - 1e-5, 0.004]
+    assert most_surprising_first(found)["pit"].tolist() == [1.0, 0.0, 1 - 1e-5, 0.004]
 
 
 def test_backtests(capsys, model, data, tmp_path):

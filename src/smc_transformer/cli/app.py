@@ -31,10 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A short spin costs nothing elsewhere. Must be set before torch is imported; the user's own setting wins.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     options = _parser().parse_args(arguments)
-    verbose = hasattr(options, "verbose")
     try:
-        with _shown_log(options.run.__module__) if verbose else nullcontext():
-            code = int(options.run(options))
+        with _shown_log(options.run.__module__) if hasattr(options, "verbose") else nullcontext():
+            code = options.run(options) or 0
         sys.stdout.flush()  # a reader that has gone away is noticed here, not while Python ends
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
@@ -42,13 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except UsageError as error:
+    except (OSError, CommandError, UsageError) as error:
         sys.stderr.write(f"smct: {error}\n")
-        return 2
-    except (OSError, CommandError) as error:
-        sys.stderr.write(f"smct: {error}\n")
-        return 1
-    return code
+        return 2 if isinstance(error, UsageError) else 1
+    return int(code)
 
 
 class Parser(argparse.ArgumentParser):
@@ -66,15 +62,15 @@ def _shown_log(module: str) -> Iterator[None]:
     """Log messages at INFO on standard error: those of this package and of the package that a command is from."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    loggers = [logging.getLogger(name) for name in {__name__.partition(".")[0], module.partition(".")[0]}]
-    before = [logger.level for logger in loggers]
+    loggers = {logging.getLogger(name.partition(".")[0]) for name in (__name__, module)}
+    before = {logger: logger.level for logger in loggers}
     for logger in loggers:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
+        for logger, level in before.items():
             logger.removeHandler(handler)
             logger.setLevel(level)
 

@@ -1,15 +1,20 @@
 """Compressed files; the ending of the file name says which compression."""
 
+import bz2
+import gzip
+import lzma
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any, Literal
 
-COMPRESSIONS = (".gz", ".bz2", ".xz", ".zip", ".zst")
+from smc_transformer.cli.errors import TableFileError
 
-
-class PackedFileError(ValueError):
-    """A compressed file that cannot be unpacked, and why."""
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+COMPRESSIONS = (*OPENERS, ".zip", ".zst")
 
 
 def compression_of(path: Path | str) -> str:
@@ -19,62 +24,44 @@ def compression_of(path: Path | str) -> str:
 
 
 def unpack(path: Path) -> bytes:
-    """What is in a compressed file."""
-    import bz2
-    import gzip
-    import lzma
-    import zipfile
-
-    kind = compression_of(path)
-    with unpacking():
-        if kind == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                names = archive.namelist()
-                if len(names) != 1:
-                    raise PackedFileError(f"expected one file in it, got {len(names)}")
-                return archive.read(names[0])
-        if kind == ".zst":  # which Python knows from 3.14 on only, but pyarrow does
-            with import_module("pyarrow").input_stream(str(path), compression="zstd") as stream:
-                return bytes(stream.read())
-        data = path.read_bytes()
-        return {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}.get(kind, bytes)(data)
+    """What is in a file, whether it is compressed or not."""
+    with unpacking(), _opened(path, "r") as file:
+        return bytes(file.read())
 
 
 def pack(path: Path, data: bytes) -> None:
     """Write a file, compressed if its name says so."""
-    import bz2
-    import gzip
-    import lzma
-    import zipfile
+    with _opened(path, "w") as file:
+        file.write(data)
 
+
+@contextmanager
+def _opened(path: Path, mode: Literal["r", "w"]) -> Iterator[Any]:
     kind = compression_of(path)
     if kind == ".zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(path.stem, data)
-    elif kind == ".zst":
-        with import_module("pyarrow").output_stream(str(path), compression="zstd") as stream:
-            stream.write(data)
+        with zipfile.ZipFile(path, mode, zipfile.ZIP_DEFLATED) as archive:
+            names = archive.namelist() if mode == "r" else [path.stem]
+            if len(names) != 1:
+                raise TableFileError(f"the file cannot be unpacked: expected one file in it, got {len(names)}")
+            with archive.open(names[0], mode) as file:
+                yield file
+    elif kind == ".zst":  # which Python knows from 3.14 on only, but pyarrow does
+        arrow = import_module("pyarrow")
+        with (arrow.input_stream if mode == "r" else arrow.output_stream)(str(path), compression="zstd") as file:
+            yield file
     else:
-        packers: dict[str, Callable[[bytes], bytes]] = {
-            ".gz": gzip.compress,
-            ".bz2": bz2.compress,
-            ".xz": lzma.compress,
-        }
-        path.write_bytes(packers.get(kind, bytes)(data))
+        with OPENERS.get(kind, open)(path, f"{mode}b") as file:
+            yield file
 
 
 @contextmanager
 def unpacking() -> Iterator[None]:
     """Turn the many errors of unpacking into one."""
-    import lzma
-    import zipfile
-    import zlib
-
     try:
         yield
     except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, ImportError) as error:
-        raise PackedFileError(str(error)) from None
+        raise TableFileError(f"the file cannot be unpacked: {error}") from None
     except OSError as error:
         if error.errno is None:  # raised by gzip and bz2 for a file of another format
-            raise PackedFileError(str(error)) from None
+            raise TableFileError(f"the file cannot be unpacked: {error}") from None
         raise

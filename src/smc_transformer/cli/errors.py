@@ -10,6 +10,10 @@ class CommandError(Exception):
     """The work failed: exit code 1."""
 
 
+class TableFileError(ValueError):
+    """A file that cannot be read or written as a table, and why."""
+
+
 class UsageError(Exception):
     """The options contradict each other or have impossible values: exit code 2."""
 

@@ -6,13 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.errors import UsageError, failing
+from smc_transformer.cli.errors import TableFileError, UsageError, failing
 from smc_transformer.cli.reading import read_for_model
-from smc_transformer.cli.tables import TableFileError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from smc_transformer.forecaster import Forecaster
 
 
@@ -43,21 +40,14 @@ def opened_model(options: argparse.Namespace) -> "Iterator[Forecaster]":
             writer.save(forecaster.fitted)
 
 
-def follow_rows(forecaster: "Forecaster", options: argparse.Namespace) -> "tuple[Any, Any]":
+def follow_rows(forecaster: "Forecaster", options: argparse.Namespace) -> tuple[Any, Any]:
     """Update the model with the rows of --new; the rows and their surprise, or None and None without --new."""
-    rows: pd.DataFrame | None = read_for_model(options.new, forecaster, options)
+    rows = read_for_model(options.new, forecaster, options)
     if rows is None:
         return None, None
+    column, known = forecaster.settings.id_column, set(forecaster.series)
     with failing(options.new):
-        _check_known(rows, forecaster)
-        return rows, forecaster.update(rows, options.level)
-
-
-def _check_known(rows: "pd.DataFrame", forecaster: "Forecaster") -> None:
-    """That all rows are of known series: a misspelt name would begin a new one."""
-    column = forecaster.settings.id_column
-    if column in rows.columns:
-        known = set(forecaster.series)
-        for row, name in enumerate(rows[column].tolist()):
+        for row, name in enumerate(rows.get(column, [])):  # a misspelt name would begin a new series
             if name not in known:
                 raise TableFileError(f"column {column!r}, row {row}: the model follows no series {name!r}")
+        return rows, forecaster.update(rows, options.level)

@@ -3,27 +3,21 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from smc_transformer.cli.options import Commands, add_json, percentage, positive, seed
+from smc_transformer.cli.options import Commands, add_command, add_json, percentage, positive, seed
 from smc_transformer.cli.reading import FILES, add_reading_options
 
 
-def add_command(
-    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], **texts: Any
+def add_model_command(
+    commands: Commands, run: Callable[[argparse.Namespace], None], text: str, *, tables: bool = True
 ) -> argparse.ArgumentParser:
-    """A command on a fitted model and tables."""
-    parser = commands.add_parser(name, **texts)
-    add_model(parser)
-    add_reading_options(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """The model itself."""
+    """A command on a fitted model, and mostly on tables too."""
+    parser = add_command(commands, run, text)
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder that `smct fit` has written")
+    if tables:
+        add_reading_options(parser)
+        add_json(parser)
+    return parser
 
 
 def add_data(parser: argparse._ActionsContainer, what: str, *, required: bool = False) -> None:
@@ -35,11 +29,8 @@ def add_rows(parser: argparse.ArgumentParser, whole: str, *, required: bool) -> 
     """Whole series, or new rows of known ones; and whether to save the state after these."""
     source = parser.add_mutually_exclusive_group(required=required)
     add_data(source, whole)
-    source.add_argument(
-        "--new",
-        metavar="FILE",
-        help="rows that came after those the model knows: the filter goes on from its saved state, at their cost only",
-    )
+    text = "rows after those that the model knows: the filter goes on from its saved state, at their cost only"
+    source.add_argument("--new", metavar="FILE", help=text)
     parser.add_argument("--save", action="store_true", help="with --new: save the state after these rows in the model")
 
 
@@ -53,18 +44,15 @@ def add_horizon(parser: argparse.ArgumentParser, default: int | None = None) -> 
 def add_forecast(parser: argparse.ArgumentParser) -> None:
     """How to forecast."""
     add_horizon(parser)
-    parser.add_argument(
-        "--future", metavar="FILE", help="inputs that are known ahead, at the times ahead; needed if there are any"
-    )
+    text = "inputs that are known ahead, at the times ahead; needed if there are any"
+    parser.add_argument("--future", metavar="FILE", help=text)
     parser.add_argument("--seed", type=seed, help="of the sampled futures (default: the model's own)")
 
 
-def add_levels(parser: argparse.ArgumentParser, default: tuple[int, ...], text: str) -> None:
+def add_levels(parser: argparse.ArgumentParser, *default: int) -> None:
     """Levels of intervals."""
-    shown = " ".join(map(str, default))
-    parser.add_argument(
-        "--level", type=percentage, nargs="+", default=list(default), metavar="PERCENT", help=f"{text} ({shown})"
-    )
+    text = f"central intervals ({' '.join(map(str, default))})"
+    parser.add_argument("--level", type=percentage, nargs="+", default=list(default), metavar="PERCENT", help=text)
 
 
 def add_outputs(parser: argparse.ArgumentParser, table: str, picture: str, shown: str) -> None:

@@ -2,10 +2,24 @@
 
 import argparse
 import json
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """Where a command adds itself."""
+
+
+def add_command(
+    commands: Commands, run: Callable[[argparse.Namespace], int | None], text: str
+) -> argparse.ArgumentParser:
+    """A command whose help is the docstring of its module: "`smct NAME`: help", the description, an example."""
+    title, description, example = text.split("\n\n", 2)
+    name, _, short = title.removeprefix("`smct ").rstrip(".").partition("`: ")
+    as_written = "\n" in example.strip()
+    form = argparse.RawDescriptionHelpFormatter if as_written else argparse.HelpFormatter
+    parser = commands.add_parser(name, help=short, description=description, epilog=example, formatter_class=form)
+    parser.set_defaults(run=run)
+    return parser
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -15,23 +29,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def positive(text: str) -> int:
     """A whole number of at least 1."""
-    return at_least(1, text)
+    return _whole_number(text, 1)
 
 
 def seed(text: str) -> int:
     """A whole number of at least 0."""
-    return at_least(0, text)
-
-
-def at_least(least: int, text: str) -> int:
-    """A whole number that is not too small, or an error that argparse shows."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
-    return value
+    return _whole_number(text, 0)
 
 
 def percentage(text: str) -> int | float:
@@ -59,6 +62,16 @@ def setting(text: str) -> tuple[str, Any]:
 def frequency(text: str) -> str | int:
     """A pandas frequency, or a whole number."""
     return int(text) if text.isdigit() else text
+
+
+def _whole_number(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
+    return value
 
 
 def _number_between(text: str, most: int) -> float:

@@ -24,14 +24,8 @@ def add_reading_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("format of the tables")
     group.add_argument("--separator", help="between cells of text files (default: a comma; a tab in .tsv)")
     group.add_argument("--decimal", default=".", help="decimal point of text files (default: .)")
-    group.add_argument(
-        "--missing",
-        type=float,
-        nargs="+",
-        default=[],
-        metavar="NUMBER",
-        help="numbers that stand for a missing value, such as -200; empty cells are always missing",
-    )
+    text = "numbers that stand for a missing value, such as -200; empty cells are always missing"
+    group.add_argument("--missing", type=float, nargs="+", default=[], metavar="NUMBER", help=text)
     group.add_argument("--time-format", help="how times are written, such as %%d/%%m/%%Y (default: ISO 8601)")
 
 
@@ -40,11 +34,7 @@ def read_series_table(
 ) -> "tuple[pd.DataFrame, str]":
     """A table of series with their times read, and its column of names.
 
-    Args:
-        path: the file.
-        options: those of `add_reading_options`.
-        id_column: the column of names; None: unique_id, and a table without it is one series.
-        time_column: the column of times.
+    Without an `id_column` that is unique_id, and a table without it is one series.
     """
     with failing(path):
         table = read_table(path, dialect(options), text_columns=[id_column or ID], time_column=time_column)

@@ -11,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.compression import COMPRESSIONS, PackedFileError, compression_of, pack, unpack, unpacking
+from smc_transformer.cli.compression import compression_of, pack, unpack, unpacking
+from smc_transformer.cli.errors import TableFileError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,42 +24,23 @@ STANDARD = "-"
 """The file name that means standard input or output, as CSV."""
 
 
-class TableFileError(ValueError):
-    """A file that cannot be read or written as a table, and why."""
-
-
 @dataclass(frozen=True)
 class Dialect:
-    """How a text file is to be read.
+    """How a text file is to be read."""
 
-    Attributes:
-        separator: between cells; None: a comma, or a tab in files whose name ends with .tsv.
-        decimal: the decimal point.
-        missing: numbers that stand for a missing value, such as -200.
-        time_format: how times are written (as for strptime); None: ISO 8601.
-    """
-
-    separator: str | None = None
+    separator: str | None = None  # None: a comma, or a tab in files whose name ends with .tsv
     decimal: str = "."
-    missing: tuple[float, ...] = ()
-    time_format: str | None = None
+    missing: tuple[float, ...] = ()  # numbers that stand for a missing value, such as -200
+    time_format: str | None = None  # as for strptime; None: ISO 8601
 
 
 def read_table(
-    path: Path | str,
-    dialect: Dialect | None = None,
-    *,
-    text_columns: Sequence[str] = (),
-    time_column: str | None = None,
+    path: Path | str, dialect: Dialect | None = None, *, text_columns: Sequence[str] = (), time_column: str = ""
 ) -> "pd.DataFrame":
-    """A table from a file.
+    """A table from a file; "-" is standard input.
 
-    Args:
-        path: the file; "-" is standard input.
-        dialect: how text is to be read.
-        text_columns: columns that stay text even where they look like numbers ("007") or like nothing ("NA"); only an
-            empty cell is missing. Absent ones do not matter.
-        time_column: a column in which no number stands for a missing value.
+    The text columns, if they are there, stay text even where they look like numbers ("007") or like nothing ("NA");
+    only an empty cell is missing. In the time column no number stands for a missing value.
     """
     dialect = dialect or Dialect()
     table = _read_parquet(Path(path)) if kind_of(path) in PARQUET else _read_text(path, dialect, text_columns)
@@ -85,10 +67,8 @@ def write_table(table: "pd.DataFrame", path: Path | str) -> None:
 
 def kind_of(path: Path | str) -> str:
     """What a file's name ends with, apart from a compression: ".csv" of "data.csv.gz"."""
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if suffixes and suffixes[-1] in COMPRESSIONS:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
+    path = Path(path)
+    return (path.with_suffix("") if compression_of(path) else path).suffix.lower()
 
 
 def parse_times(values: "pd.Series[Any]", name: str, time_format: str | None = None) -> "pd.Series[Any]":
@@ -120,8 +100,6 @@ def _read_text(path: Path | str, dialect: Dialect, text_columns: Sequence[str]) 
         raise TableFileError("the file is empty") from None
     except UnicodeDecodeError as error:
         raise TableFileError(f"the file is not text in UTF-8: {error}") from None
-    except PackedFileError as error:
-        raise TableFileError(f"the file cannot be unpacked: {error}") from None
     for column in table.columns.intersection(list(texts)):
         names = table[column].str.removeprefix(MARK)
         table[column] = names.where(names != "", None)
@@ -134,10 +112,9 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
     if not path.exists():
         raise FileNotFoundError(2, "No such file or directory", str(path))
     _check_parquet(path)
+    source = io.BytesIO(unpack(path)) if compression_of(path) else path
     try:
-        table = pd.read_parquet(io.BytesIO(unpack(path)) if compression_of(path) else path)
-    except PackedFileError as error:
-        raise TableFileError(f"the file cannot be unpacked: {error}") from None
+        table = pd.read_parquet(source)
     except (ValueError, OSError) as error:  # pyarrow's own errors are of both kinds
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -157,10 +134,9 @@ def _write_parquet(table: "pd.DataFrame", path: Path) -> None:
     pack(path, packed.getvalue())
 
 
-def _check_parquet(path: Path | str) -> None:
+def _check_parquet(path: Path) -> None:
     try:
         import_module("pyarrow")
     except ImportError:
-        raise TableFileError(
-            f"{path} is Parquet, which needs pyarrow: pip install 'smc-transformer[parquet]', or use CSV"
-        ) from None
+        need = "which needs pyarrow: pip install 'smc-transformer[parquet]', or use CSV"
+        raise TableFileError(f"{path} is Parquet, {need}") from None

@@ -22,7 +22,7 @@ def say(text: str) -> None:
 
 def say_json(value: Any) -> None:
     """A JSON document on standard output."""
-    sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+    say(json.dumps(plain(value), indent=2, allow_nan=False))
 
 
 def say_table(table: "Table", width: int) -> None:

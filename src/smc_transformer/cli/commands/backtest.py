@@ -1,11 +1,19 @@
-"""`smct backtest`: forecasts from past cutoffs, beside what came."""
+"""`smct backtest`: forecast the end of known series, and score what came.
+
+Forecasts the last windows of each series from the rows before them, and scores what came: mse of the mean, CRPS,
+coverage (picp), width (mpiw) and Winkler score of 95 % intervals, energy score of paths. Nothing after a cutoff is
+used: a model that was fitted on later rows lends its settings to a new one, trained on the rows before the first
+cutoff.
+
+example: smct backtest model --data data.csv --windows 4 --out backtest.csv --plot backtest.png
+"""
 
 import argparse
 from typing import TYPE_CHECKING
 
 from smc_transformer.cli.errors import failing
 from smc_transformer.cli.model import load_model
-from smc_transformer.cli.model_options import add_command, add_data, add_horizon, add_levels, add_outputs
+from smc_transformer.cli.model_options import add_data, add_horizon, add_levels, add_model_command, add_outputs
 from smc_transformer.cli.options import Commands, positive
 from smc_transformer.cli.reading import check_series, read_for_model
 from smc_transformer.cli.writing import check_plots, put_picture, put_table, say_json, say_table
@@ -17,31 +25,19 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    parser = add_command(
-        commands,
-        "backtest",
-        _run,
-        help="forecast the end of known series, and score what came",
-        description=(
-            "Forecasts the last windows of each series from the rows before them, and scores what came: mse of the "
-            "mean, CRPS, coverage (picp), width (mpiw) and Winkler score of 95 % intervals, energy score of paths. "
-            "Nothing after a cutoff is used: a model that was fitted on later rows lends its settings to a new one, "
-            "trained on the rows before the first cutoff."
-        ),
-        epilog="example: smct backtest model --data data.csv --windows 4 --out backtest.csv --plot backtest.png",
-    )
+    parser = add_model_command(commands, _run, __doc__)
     add_data(parser, "table of series", required=True)
     parser.add_argument("--windows", type=positive, default=1, help="forecasts of each series (default: 1)")
     parser.add_argument("--step", type=positive, help="rows between two cutoffs (default: the horizon)")
     add_horizon(parser)
     parser.add_argument("--refit", action="store_true", help="train again at each cutoff")
     parser.add_argument("--rolling", type=positive, metavar="ROWS", help="train on so many rows before a cutoff only")
-    add_levels(parser, (80, 95), "central intervals in the table")
+    add_levels(parser, 80, 95)
     picture = "forecasts over what came, and how often intervals held it"
     add_outputs(parser, "the forecasts beside what came", picture, "the first four")
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> None:
     check_plots(options.plot)
     forecaster = load_model(options.model)
     settings = forecaster.settings
@@ -49,30 +45,20 @@ def _run(options: argparse.Namespace) -> int:
     if options.series is not None and settings.id_column in table.columns:  # before the work, which may be long
         check_series(options.series, table[settings.id_column].drop_duplicates().tolist())
     with failing(options.data):
-        found = forecaster.backtest(
-            table,
-            options.windows,
-            options.step,
-            options.refit,
-            h=options.horizon,
-            level=options.level,
-            rolling=options.rolling,
-            n_paths=options.paths,
-        )
+        how = {"h": options.horizon, "level": options.level, "rolling": options.rolling, "n_paths": options.paths}
+        found = forecaster.backtest(table, options.windows, options.step, options.refit, **how)
     if options.out is not None:
         put_table(found.forecasts, options.out, quiet=options.json)
     if options.plot is not None:
         from smc_transformer.report.charts.backtest import backtest_chart
 
         shown = check_series(options.series, found.forecasts[settings.id_column].drop_duplicates().tolist())
-        figure = backtest_chart(found, table, settings, shown)
-        put_picture(figure, options.plot, quiet=options.json)
+        put_picture(backtest_chart(found, table, settings, shown), options.plot, quiet=options.json)
     if options.json:
         rows = records(found.forecasts) if options.out is None else str(options.out)
         say_json({"windows": options.windows, "metrics": records(found.metrics), "forecasts": rows})
     else:
         _print_metrics(found.metrics)
-    return 0
 
 
 def _print_metrics(metrics: "pd.DataFrame") -> None:

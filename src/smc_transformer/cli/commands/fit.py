@@ -1,14 +1,21 @@
-"""`smct fit`: train a forecaster on a table of series."""
+"""`smct fit`: train a forecaster on a table of series.
+
+Trains a forecaster on a long table, one row for each series and time, sorted by time within each series. Empty cells
+and absent rows are missing values. A table without a column of names is one series. The folder that comes out is what
+the other commands work with; a model that is there is replaced.
+
+example: smct fit data.csv --target y --time ds --id unique_id --horizon 24 --calendar hour weekday --out model
+"""
 
 import argparse
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from smc_transformer.cli.errors import failing, wrong_usage
-from smc_transformer.cli.options import Commands, add_json, frequency, positive, seed, setting
+from smc_transformer.cli.errors import TableFileError, failing, wrong_usage
+from smc_transformer.cli.options import Commands, add_command, add_json, frequency, positive, seed, setting
 from smc_transformer.cli.reading import FILES, TARGET, TIME, add_reading_options, read_series_table
-from smc_transformer.cli.tables import TableFileError
 from smc_transformer.cli.writing import say, say_json
 
 if TYPE_CHECKING:
@@ -17,63 +24,34 @@ if TYPE_CHECKING:
     from smc_transformer.forecaster import Forecaster
 
 CYCLES = ("hour", "weekday", "month", "day_of_year")
-SCALINGS = ("standard", "robust", "none", "log1p")
 
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    parser = commands.add_parser(
-        "fit",
-        help="train a forecaster on a table of series",
-        description=(
-            "Trains a forecaster on a long table, one row for each series and time, sorted by time within each series. "
-            "Empty cells and absent rows are missing values. A table without a column of names is one series. "
-            "The folder that comes out is what the other commands work with; a model that is there is replaced."
-        ),
-        epilog=(
-            "example: smct fit data.csv --target y --time ds --id unique_id --horizon 24 --calendar hour weekday "
-            "--out model"
-        ),
-    )
+    parser = add_command(commands, _run, __doc__)
     parser.add_argument("data", metavar="DATA", help=f"table of series: {FILES}")
     parser.add_argument("--out", type=Path, required=True, help="folder for the model")
     columns = parser.add_argument_group("columns")
     columns.add_argument("--target", nargs="+", default=[TARGET], metavar="COLUMN", help="forecast (default: y)")
     columns.add_argument("--time", default=TIME, metavar="COLUMN", help="times (default: ds)")
     columns.add_argument("--id", metavar="COLUMN", help="names of the series (default: unique_id, if there is one)")
-    columns.add_argument("--future-inputs", nargs="+", default=[], metavar="COLUMN", help="inputs that are known ahead")
-    columns.add_argument(
-        "--past-inputs", nargs="+", default=[], metavar="COLUMN", help="inputs that are not known ahead"
-    )
+    for name, text in (("--future-inputs", "inputs that are known ahead"), ("--past-inputs", "inputs that are not")):
+        columns.add_argument(name, nargs="+", default=[], metavar="COLUMN", help=text)
     columns.add_argument("--calendar", nargs="+", default=[], choices=CYCLES, help="inputs made from the times")
-    columns.add_argument(
-        "--scaling",
-        nargs="+",
-        default=["standard"],
-        metavar="KIND",
-        help=f"{', '.join(SCALINGS)}, for all columns or by column as in y=log1p x=none (default: standard)",
-    )
+    kinds = "standard, robust, none, log1p"
+    text = f"{kinds}, for all columns or by column as in y=log1p x=none (default: standard)"
+    columns.add_argument("--scaling", nargs="+", default=["standard"], metavar="KIND", help=text)
     lengths = parser.add_argument_group("lengths")
     lengths.add_argument("--horizon", type=positive, required=True, help="steps ahead")
-    lengths.add_argument(
-        "--input-size", type=positive, default=48, help="rows of history in a training window (default: 48)"
-    )
-    lengths.add_argument(
-        "--freq",
-        type=frequency,
-        help="pandas frequency (h, D, MS, 15min, ...), or a whole number for whole-number times (default: found)",
-    )
-    lengths.add_argument(
-        "--val-size",
-        type=seed,
-        help="last rows of each series held out to choose weights and widths by: 0, or at least the horizon",
-    )
+    text = "rows of history in a training window (default: 48)"
+    lengths.add_argument("--input-size", type=positive, default=48, help=text)
+    text = "pandas frequency (h, D, MS, 15min, ...), or a whole number for whole-number times (default: found)"
+    lengths.add_argument("--freq", type=frequency, help=text)
+    text = "last rows of each series held out to choose weights and widths by: 0, or at least the horizon"
+    lengths.add_argument("--val-size", type=seed, help=text)
     training = parser.add_argument_group("training")
-    training.add_argument(
-        "--steps",
-        type=positive,
-        help="batches of the likelihood and of the forecasts; the first stage has twice as many (default: 200)",
-    )
+    text = "batches of the likelihood and of the forecasts; the first stage has twice as many (default: 200)"
+    training.add_argument("--steps", type=positive, help=text)
     training.add_argument("--seed", type=seed, default=0, help="of weights, training and particles (default: 0)")
     training.add_argument("--particles", type=positive, default=64, help="that follow each series (default: 64)")
     for name, what in (("--training", "training"), ("--config", "model")):
@@ -81,10 +59,9 @@ def add(commands: Commands) -> None:
         training.add_argument(name, nargs="+", type=setting, default=[], metavar="NAME=VALUE", help=text)
     add_reading_options(parser)
     add_json(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> None:
     started = time.perf_counter()
     with failing():  # before the time is spent to train the model
         from smc_transformer.forecaster.folder.access import check_destination
@@ -95,21 +72,21 @@ def _run(options: argparse.Namespace) -> int:
     with failing(options.data):
         freq = _frequency(table, id_column, options.time) if inferred else options.freq
     forecaster = _forecaster(options, freq, id_column)
-    if not (inferred or options.json):
-        say(f"frequency: {freq}")
-    elif not options.json:
-        say(f"frequency: {freq} (found in the times; --freq sets another)")
+    if not options.json:
+        say(f"frequency: {freq}{' (found in the times; --freq sets another)' if inferred else ''}")
     with failing(options.data):
         forecaster.fit(table, options.val_size)
     with failing():
         forecaster.save(options.out)
-    summary = _summary(forecaster, table, options.out, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
     if options.json:
-        say_json({**summary, "freq_inferred": inferred})
+        settings = {name: getattr(forecaster.settings, name) for name in ("targets", "freq", "horizon", "input_size")}
+        training = None if forecaster.report is None else asdict(forecaster.report)
+        counts = {"series": len(forecaster.series), "rows": len(table), "seconds": seconds}
+        say_json({"model": str(options.out), **counts, **settings, "training": training, "freq_inferred": inferred})
     else:
-        say(f"trained on {summary['series']} series, {summary['rows']} rows, in {summary['seconds']:.0f} seconds")
+        say(f"trained on {len(forecaster.series)} series, {len(table)} rows, in {seconds:.0f} seconds")
         say(f"{options.out}: the model, with every series followed to its last row")
-    return 0
 
 
 def _frequency(table: "pd.DataFrame", id_column: str, time_column: str) -> str | int:
@@ -131,21 +108,17 @@ def _frequency(table: "pd.DataFrame", id_column: str, time_column: str) -> str |
 def _forecaster(options: argparse.Namespace, freq: str | int, id_column: str) -> "Forecaster":
     with failing():
         from smc_transformer.forecaster import Forecaster
-    training = {} if options.steps is None else {"likelihood_steps": options.steps, "forecast_steps": options.steps}
+    same = ("input_size", "horizon", "future_inputs", "past_inputs", "calendar", "seed")
+    steps = {} if options.steps is None else {"likelihood_steps": options.steps, "forecast_steps": options.steps}
     with wrong_usage():
         return Forecaster(
-            input_size=options.input_size,
-            horizon=options.horizon,
+            **{name: getattr(options, name) for name in same},
             targets=options.target,
-            future_inputs=options.future_inputs,
-            past_inputs=options.past_inputs,
             freq=freq,
-            calendar=options.calendar,
             scaling=_scaling(options.scaling),
             config=dict(options.config),
-            training={**training, **dict(options.training)},
+            training={**steps, **dict(options.training)},
             n_particles=options.particles,
-            seed=options.seed,
             id_column=id_column,
             time_column=options.time,
         )
@@ -162,20 +135,3 @@ def _scaling(words: list[str]) -> str | dict[str, str]:
             raise ValueError(f"--scaling takes one kind, or COLUMN=KIND for each column, got {word!r}")
         found[column] = kind
     return found
-
-
-def _summary(forecaster: "Forecaster", table: "pd.DataFrame", out: Path, seconds: float) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    settings = forecaster.settings
-    return {
-        "model": str(out),
-        "series": len(forecaster.series),
-        "rows": len(table),
-        "targets": settings.targets,
-        "freq": settings.freq,
-        "horizon": settings.horizon,
-        "input_size": settings.input_size,
-        "seconds": seconds,
-        "training": None if forecaster.report is None else asdict(forecaster.report),
-    }

@@ -1,11 +1,18 @@
-"""`smct report`: one HTML page that shows forecasts and how far to trust them."""
+"""`smct report`: write one HTML page with forecasts, calibration and particle health.
+
+Writes one self-contained HTML file: a fan chart of each series with history and sample paths, the calibration of a
+backtest, the split of the variance, particle health, attention, settings. A backtest of a model that was fitted on
+the end of the data trains a new one on the rows before.
+
+example: smct report model --data data.csv --backtest 3 --out report.html
+"""
 
 import argparse
 from pathlib import Path
 
 from smc_transformer.cli.errors import UsageError, check_installed, failing
 from smc_transformer.cli.model import load_model
-from smc_transformer.cli.model_options import add_command, add_data, add_forecast
+from smc_transformer.cli.model_options import add_data, add_forecast, add_model_command
 from smc_transformer.cli.options import Commands, seed
 from smc_transformer.cli.reading import read_for_model
 from smc_transformer.cli.writing import say, say_json
@@ -13,28 +20,16 @@ from smc_transformer.cli.writing import say, say_json
 
 def add(commands: Commands) -> None:
     """Declare the command."""
-    parser = add_command(
-        commands,
-        "report",
-        _run,
-        help="one HTML page with forecasts, calibration and particle health",
-        description=(
-            "Writes one self-contained HTML file: a fan chart of each series with history and sample paths, the "
-            "calibration of a backtest, the split of the variance, particle health, attention, settings. A backtest "
-            "of a model that was fitted on the end of the data trains a new one on the rows before."
-        ),
-        epilog="example: smct report model --data data.csv --backtest 3 --out report.html",
-    )
+    parser = add_model_command(commands, _run, __doc__)
     add_data(parser, "histories to forecast from")
     parser.add_argument("--out", type=Path, required=True, help="file for the page")
-    parser.add_argument(
-        "--backtest", type=seed, default=0, metavar="WINDOWS", help="forecasts of each series to score (default: none)"
-    )
+    text = "forecasts of each series to score (default: none)"
+    parser.add_argument("--backtest", type=seed, default=0, metavar="WINDOWS", help=text)
     parser.add_argument("--title", default="Forecast", help="heading of the page")
     add_forecast(parser)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> None:
     if options.backtest and options.data is None:
         raise UsageError("--backtest compares forecasts with what came: give the series as --data")
     check_installed("jinja2", "the page needs", "report")
@@ -44,19 +39,10 @@ def _run(options: argparse.Namespace) -> int:
     with failing(options.data or options.model, options.future):
         from smc_transformer.report.page import collect_page, write_page
 
-        page = collect_page(
-            forecaster,
-            table,
-            backtest=options.backtest,
-            h=options.horizon,
-            future=future,
-            n_paths=options.paths,
-            seed=options.seed,
-            title=options.title,
-        )
+        settings = {"n_paths": options.paths, "seed": options.seed, "title": options.title}
+        page = collect_page(forecaster, table, backtest=options.backtest, h=options.horizon, future=future, **settings)
     write_page(page, options.out)
     if options.json:
         say_json({"page": str(options.out), "series": len(page.series), "backtest": options.backtest})
     else:
         say(f"{options.out}: {len(page.series)} series")
-    return 0
