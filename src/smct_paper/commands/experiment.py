@@ -196,7 +196,8 @@ def _plan(found: list[str]) -> str:
 
 
 def _say_failures(console: "Console", store: "Store", cells: "list[Cell]") -> None:
-    from smct_paper.experiments.progress import last_line, say
+    from smct_paper.experiments.progress import say
+    from smct_paper.experiments.store import last_line
 
     for cell in cells:
         error = (store.read(cell) or {}).get("error", "")

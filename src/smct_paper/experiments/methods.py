@@ -1,6 +1,7 @@
 """From a cell to the method that is trained in it."""
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from smct_paper.experiments.grid import BAYES_OPTIMAL, SMC_TRANSFORMER, Cell
@@ -37,3 +38,19 @@ def build_method(cell: Cell, profile: Profile) -> "Method":
 def settings_of(cell: Cell, profile: Profile) -> dict[str, Any]:
     """The settings with which a cell would run, as JSON gives them back."""
     return json.loads(json.dumps(build_method(cell, profile).settings()))
+
+
+def wanted_of(cells: Iterable[Cell], profile: Profile) -> dict[Cell, dict[str, Any]]:
+    """What each cell is run with, as it is written down; a finished cell with anything else does not count."""
+    known: dict[tuple[str, str, str], dict[str, Any]] = {}  # worked out once for all splits and seeds
+    found = {}
+    for cell in cells:
+        key = (cell.dataset, cell.model, cell.config)
+        if key not in known:
+            try:
+                settings = settings_of(cell, profile)
+            except Exception:  # the cell fails with the same error in its worker, where it is written down
+                settings = None
+            known[key] = {"profile": profile.name, "settings": settings, "evaluation": profile.evaluation()}
+        found[cell] = known[key]
+    return found

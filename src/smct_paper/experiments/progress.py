@@ -13,6 +13,7 @@ from rich.text import Text
 
 from smct_paper.experiments.costs import expected_cost
 from smct_paper.experiments.grid import Cell
+from smct_paper.experiments.store import last_line
 
 
 class GridProgress:
@@ -143,11 +144,6 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def last_line(error: str) -> str:
-    """What a traceback says in the end."""
-    return error.strip().splitlines()[-1] if error.strip() else "no message"
 
 
 def summary(record: dict[str, Any]) -> str:

@@ -16,7 +16,8 @@ from smct_paper.experiments.grid import Cell
 
 State = Literal["done", "failed", "changed", "open"]
 
-OF_THE_CELL = ("profile", "settings", "evaluation", "training", "seconds", "versions")
+IDENTITY = ("dataset", "split", "model", "config", "seed", "fold")
+SHARED = ("profile", "settings", "evaluation", "training", "seconds", "versions")
 """Keys that both tasks of a cell share."""
 
 
@@ -44,7 +45,7 @@ class Store:
         before = self.read(cell)
         if "error" in record and before is not None and "tasks" in before:
             record = before | {"error": record["error"]}
-        write_whole(self.path(cell), _dumped(cell.identity() | record, indent=1) + "\n")
+        write_whole(self.path(cell), json.dumps(cell.identity() | record, indent=1, allow_nan=False) + "\n")
 
     @property
     def has_lost_its_cells(self) -> bool:
@@ -57,14 +58,9 @@ class Store:
             self.path(cell).unlink(missing_ok=True)
 
     def state(self, cell: Cell, wanted: dict[str, Any]) -> State:
-        """How far a cell is.
+        """How far a cell is, where `wanted` is what it would be run with (profile, settings, evaluation).
 
-        Args:
-            cell: the cell.
-            wanted: what it would be run with (profile, settings, evaluation).
-
-        Returns:
-            "done"; "failed"; "changed" if it is finished but was run with something else; or "open".
+        "changed" is finished, but run with something else.
         """
         record = self.read(cell)
         if record is None:
@@ -73,17 +69,23 @@ class Store:
             return "failed"
         return "done" if all(record.get(key) == value for key, value in wanted.items()) else "changed"
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row for each task of each finished cell in the folder."""
-        records = [_read(path) for path in sorted(self.cells.glob("*.json"))]
-        return [row for record in records if record and "tasks" in record for row in _rows(record)]
+    def failures(self) -> dict[str, str]:
+        """The last line of the error of each cell that failed, by the cell's name."""
+        records = {path.stem: _read(path) or {} for path in sorted(self.cells.glob("*.json"))}
+        return {name: last_line(record["error"]) for name, record in records.items() if record.get("error")}
 
     def assemble(self) -> list[dict[str, Any]]:
-        """Write results.json from the finished cells, and return its rows."""
-        rows = rounded(self.rows())
+        """Write results.json: a row for each task of each finished cell in the folder; returns the rows."""
+        records = [_read(path) or {} for path in sorted(self.cells.glob("*.json"))]
+        rows = rounded([row for record in records if "tasks" in record for row in _rows(record)])
         # A row on a line: short enough to commit, and a difference shows which cells changed.
-        write_whole(self.results, "[\n" + ",\n".join(_dumped(row) for row in rows) + "\n]\n")
+        write_whole(self.results, "[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in rows) + "\n]\n")
         return rows
+
+
+def last_line(error: str) -> str:
+    """What a traceback says in the end."""
+    return error.strip().splitlines()[-1] if error.strip() else "no message"
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -109,10 +111,6 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _dumped(content: Any, indent: int | None = None) -> str:
-    return json.dumps(content, indent=indent, allow_nan=False)
-
-
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         record = json.loads(path.read_text())
@@ -122,6 +120,5 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    identity = {key: record[key] for key in ("dataset", "split", "model", "config", "seed", "fold") if key in record}
-    shared = {key: record[key] for key in OF_THE_CELL if key in record}
+    identity, shared = ({key: record[key] for key in keys if key in record} for keys in (IDENTITY, SHARED))
     return [identity | {"task": task} | scores | shared for task, scores in record["tasks"].items()]

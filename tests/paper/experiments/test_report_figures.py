@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smct_paper.baselines import BayesOptimal
 from smct_paper.datasets import SYNTHETIC, load_windows
 from smct_paper.experiments.report import figures
 from smct_paper.experiments.report.figures.calibration import coverage_curve, pit_density
@@ -51,12 +52,12 @@ def test_coverage_is_averaged_over_seeds():
     assert shares == pytest.approx([0.9, 0.8])
 
 
-class TrueLaw:
+class TrueMethod(BayesOptimal):
     def one_step(self, x, generator):
         return SYNTHETIC["model1"].predictive(x)
 
 
-class TruePoint:
+class TruePoint(BayesOptimal):
     def one_step(self, x, generator):
         distribution = SYNTHETIC["model1"].predictive(x)
         distribution.interval = lambda level: None
@@ -65,7 +66,7 @@ class TruePoint:
 
 def test_bands_of_the_true_distribution_are_the_true_bands():
     data = load_windows("model1", split="folds", fold=0)
-    methods = {MethodKey("smc_transformer", "paper-10"): TrueLaw(), MethodKey("lstm", "paper"): TruePoint()}
+    methods = {MethodKey("smc_transformer", "paper-10"): TrueMethod(), MethodKey("lstm", "paper"): TruePoint()}
     bands = predictive_bands(data, methods)
     ours, point = bands["methods"]
     assert (ours["lower"], ours["upper"]) == (bands["true"]["lower"], bands["true"]["upper"])

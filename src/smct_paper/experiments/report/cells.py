@@ -1,12 +1,12 @@
 """Tables before they become Markdown or HTML: numbers with their spread, and marks."""
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from smct_paper.experiments.report.results import Average
 
 NOT_RUN = "\N{EM DASH}"
-KINDS = ("", "paper", "reference", "missing", "met", "missed", "open")
 MARKS = {"met": "✓", "missed": "✗", "open": "?"}
 """Signs beside the colours, for readers who cannot tell the colours apart."""
 
@@ -22,7 +22,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in one place of a table; `kind` is one of KINDS."""
+    """What stands in one place of a table; the kind is a class of the page's style: "paper", "missing", "met", ..."""
 
     parts: tuple[Part, ...] = ()
     kind: str = ""
@@ -42,10 +42,10 @@ class Table:
     """A table with its footnotes."""
 
     title: str
-    columns: tuple[str, ...]
+    columns: Sequence[str]
     """Titles, that of the headings included."""
-    rows: tuple[TableRow, ...]
-    notes: tuple[str, ...] = ()
+    rows: Sequence[TableRow]
+    notes: Sequence[str] = ()
 
 
 MISSING = Cell((Part(NOT_RUN),), "missing")
@@ -69,18 +69,24 @@ def average_part(average: Average, digits: int = 3, *, best: bool = False, sign:
     return Part(number(average.mean, digits, sign=sign), spread, best)
 
 
+def average_cell(
+    average: Average | None, digits: int = 3, *, best: bool = False, sign: bool = False, none: Cell = EMPTY
+) -> Cell:
+    """A cell of one average; `none` where there is none."""
+    return none if average is None else Cell((average_part(average, digits, best=best, sign=sign),))
+
+
 def to_markdown(table: Table) -> str:
     """A table of GitHub's Markdown, its title and notes around it."""
     lines = [f"**{table.title}**", ""] if table.title else []
-    lines.append(_line(table.columns))
-    lines.append(_line(("---", *("---:" for _ in table.columns[1:]))))
+    lines += [_line(table.columns), _line(("---", *("---:" for _ in table.columns[1:])))]
     lines += [_line((_escaped(row.heading), *map(_cell, row.cells))) for row in table.rows]
     for note in table.notes:
         lines += ["", note]
     return "\n".join(lines)
 
 
-def _line(cells: tuple[str, ...]) -> str:
+def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
@@ -90,8 +96,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _part(part: Part) -> str:
-    text = _escaped(part.text)
-    text = f"**{text}**" if part.best else text
+    text = f"**{_escaped(part.text)}**" if part.best else _escaped(part.text)
     return f"{text} {_escaped(part.spread)}" if part.spread else text
 
 

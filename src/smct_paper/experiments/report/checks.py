@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import ge, le, lt
 from typing import NamedTuple
 
-from smct_paper.experiments.report.cells import MISSING, Cell, Table, TableRow, text_cell
+from smct_paper.experiments.report.cells import EMPTY, MISSING, Cell, Table, TableRow, text_cell
 from smct_paper.experiments.report.names import dataset_title
 from smct_paper.experiments.report.results import Average
 
@@ -58,20 +59,34 @@ def compare(
     return Condition(shown, None if passed and remark else passed)
 
 
+def bounded(
+    average: Average | None,
+    sign: str,
+    bound: float,
+    least: tuple[int, str],
+    *,
+    shown: str = "{:.3f} [{} {:.3f}]",
+    undecided: str = "",
+) -> Condition | None:
+    """Whether a mean keeps to a bound; `sign` is "<", "≤" or "≥", and `shown` formats mean, sign and bound."""
+    keeps = {"<": lt, "≤": le, "≥": ge}[sign]
+    return compare(
+        average, lambda mean: keeps(mean, bound), lambda mean: shown.format(mean, sign, bound), least, undecided
+    )
+
+
 def check_table(title: str, checks: list[Check], datasets: tuple[str, ...]) -> Table:
     """A row for each check, with the numbers it rests on."""
     rows = []
     for check in checks:
-        cells = [text_cell(check.subject), text_cell(check.verdict, check.verdict)]
-        cells += [_cell(check, dataset) for dataset in datasets]
-        rows.append(TableRow(check.target, tuple(cells)))
-    columns = ("target", "judged on", "verdict", *map(dataset_title, datasets))
-    return Table(title, columns, tuple(rows))
+        verdict = (text_cell(check.subject), text_cell(check.verdict, check.verdict))
+        rows.append(TableRow(check.target, (*verdict, *(_cell(check, dataset) for dataset in datasets))))
+    return Table(title, ("target", "judged on", "verdict", *map(dataset_title, datasets)), rows)
 
 
 def _cell(check: Check, dataset: str) -> Cell:
     if dataset not in check.conditions:
-        return Cell()
+        return EMPTY
     condition = check.conditions[dataset]
     if condition is None:
         return MISSING

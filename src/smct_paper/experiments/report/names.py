@@ -15,30 +15,24 @@ DATASET_TITLES = {
     "stock": "stock",
 }
 SYNTHETIC_DATASETS = ("model1", "model2", "model3")
-RATES = ("0.1", "0.2", "0.5")
 PAPER, BEST = MethodKey("smc_transformer", "paper"), MethodKey("smc_transformer", "best")
 
-PAPER_BASELINES = tuple(
-    MethodKey(model, "paper")
-    for model in (
-        "lstm",
-        *(f"lstm_dropout_{rate}" for rate in RATES),
-        "transformer",
-        *(f"transformer_dropout_{rate}" for rate in RATES),
-        "bayesian_lstm_3",
-        "bayesian_lstm_10",
-    )
+BASELINES = (
+    *(
+        MethodKey(model, "paper")
+        for network in ("lstm", "transformer")
+        for model in (network, *(f"{network}_dropout_{rate}" for rate in ("0.1", "0.2", "0.5")))
+    ),
+    *(MethodKey(model, "paper") for model in ("bayesian_lstm_3", "bayesian_lstm_10")),
+    *(MethodKey(model, "default") for model in ("naive", "autoregression")),
 )
-CLASSICAL_BASELINES = (MethodKey("naive", "default"), MethodKey("autoregression", "default"))
-BASELINES = (*PAPER_BASELINES, *CLASSICAL_BASELINES)
-
 REAL_METHODS = (BEST, PAPER, *BASELINES)
 ON_REQUEST = (MethodKey("bayesian_lstm_3", "paper"),)
 """Not part of the grid on real data, so that it does not count as missing there."""
-SYNTHETIC_METHODS = (
-    *(MethodKey("smc_transformer", f"{config}-{size}") for config in ("best", "paper") for size in (10, 30)),
-    *BASELINES,
+SYNTHETIC_SMC = tuple(
+    MethodKey("smc_transformer", f"{config}-{size}") for config in ("best", "paper") for size in (10, 30)
 )
+SYNTHETIC_METHODS = (*SYNTHETIC_SMC, *BASELINES)
 
 _MODEL_TITLES = {
     "smc_transformer": "SMC Transformer",

@@ -6,7 +6,10 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from rich.console import Console
 
 from smct_paper.experiments.paper_numbers import REAL_DATASETS
 from smct_paper.experiments.profiles import PROFILES
@@ -28,9 +31,6 @@ from smct_paper.experiments.report.tables import (
 )
 from smct_paper.experiments.report.targets import chronological_checks, paper_checks, synthetic_checks
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 TEMPLATES = Path(__file__).parent / "templates"
 TASKS = ("unistep", "multistep")
 
@@ -40,9 +40,9 @@ class Section:
     """A part of the page."""
 
     title: str
-    text: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-    pictures: tuple[Picture, ...] = ()
+    text: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    pictures: Sequence[Picture] = ()
 
     @property
     def anchor(self) -> str:
@@ -50,7 +50,7 @@ class Section:
         return re.sub(r"\W+", "-", self.title.lower()).strip("-")
 
 
-def write_report(results_dir: Path, out: Path, console: "Console", *, train: bool = True) -> list[Path]:
+def write_report(results_dir: Path, out: Path, console: Console, *, train: bool = True) -> list[Path]:
     """Write report.md, report.html, the pictures, and beside them the results.json that they show.
 
     Args:
@@ -65,18 +65,16 @@ def write_report(results_dir: Path, out: Path, console: "Console", *, train: boo
     Raises:
         FileNotFoundError: if there are no results.
     """
-    results = read_results(Path(results_dir))
-    out = Path(out)
+    results = read_results(results_dir)
     out.mkdir(parents=True, exist_ok=True)
-    pictures = write_figures(results, Path(results_dir), out, console, train=train)
+    pictures = write_figures(results, results_dir, out, console, train=train)
     sections = report_sections(results, pictures)
     written = [picture.path for picture in pictures if picture.path is not None]
     for name in ("report.md", "report.html"):
-        path = out / name
-        path.write_text(_rendered(f"{name}.j2", sections), encoding="utf-8")
-        written.append(path)
-    if out.resolve() != Path(results_dir).resolve():
-        written.append(Path(shutil.copy(Path(results_dir) / "results.json", out)))
+        written.append(out / name)
+        written[-1].write_text(_rendered(f"{name}.j2", sections), encoding="utf-8")
+    if out.resolve() != results_dir.resolve():
+        written.append(Path(shutil.copy(results_dir / "results.json", out)))
     for path in written:
         console.print(f"written: {path}", highlight=False, soft_wrap=True)
     return written
@@ -91,18 +89,25 @@ def report_sections(results: Results, pictures: Sequence[Picture] = ()) -> list[
         sections.append(_paper_section(results))
     if results.methods(split="chronological"):
         sections.append(_chronological_section(results))
-    parts = (ablation_table(results), latents_table(results))
-    if any(parts):
-        sections.append(Section("Ingredients", tables=tuple(table for table in parts if table is not None)))
+    ingredients = [table for table in (ablation_table(results), latents_table(results)) if table is not None]
+    if ingredients:
+        sections.append(Section("Ingredients", tables=ingredients))
     if pictures:
-        sections.append(Section("Figures", pictures=tuple(pictures)))
+        sections.append(Section("Figures", pictures=pictures))
     times = (time_table(results, split) for split in ("folds", "chronological", "paper"))
-    sections.append(Section("Training times", tables=tuple(table for table in times if table is not None)))
+    sections.append(Section("Training times", tables=[table for table in times if table is not None]))
     if results.failures:
-        sections.append(_failure_section(results))
+        rows = [TableRow(cell, (text_cell(reason),)) for cell, reason in results.failures.items()]
+        text = "These cells failed, and the next run tries them again."
+        sections.append(Section("Failed cells", [text], [Table("", ("cell", "error"), rows)]))
     others = cells_of_other_settings(results)
     if others:
-        sections.append(_other_settings_section(others))
+        text = (
+            "These were run with settings that this version does not have any more, in part or as a whole: what the "
+            "page says of a profile is not true of them. The next run does them again."
+        )
+        rows = [TableRow(cell, ()) for cell in others]
+        sections.append(Section("Cells of other settings", [text], [Table("", ("cell",), rows)]))
     return sections
 
 
@@ -115,15 +120,15 @@ def _grid_section(results: Results) -> Section:
     )
     versions = sorted({", ".join(f"{name} {value}" for name, value in row.versions.items()) for row in results.rows})
     text += [f"made with {made}." for made in versions if made]
-    return Section("What was run", tuple(part[0].upper() + part[1:] for part in text), (grid_table(results),))
+    return Section("What was run", [part[0].upper() + part[1:] for part in text], [grid_table(results)])
 
 
 def _target_section(results: Results) -> Section:
-    groups: list[tuple[str, list[Check], tuple[str, ...]]] = [
+    groups = (
         ("Synthetic series", synthetic_checks(results), SYNTHETIC_DATASETS),
         ("Real data, split `paper`", paper_checks(results), REAL_DATASETS),
         ("Real data, split `chronological`", chronological_checks(results), REAL_DATASETS),
-    ]
+    )
     every = [check for _, checks, _ in groups for check in checks]
     text = [
         "Each target is judged from the results, with its bound in brackets, for both configurations of the SMC "
@@ -131,7 +136,7 @@ def _target_section(results: Results) -> Section:
         "synthetic data 5 folds).",
         *(_count(every, config) for config in ("best", "paper")),
     ]
-    return Section("Targets", tuple(text), tuple(check_table(*group) for group in groups))
+    return Section("Targets", text, [check_table(*group) for group in groups])
 
 
 def _count(checks: list[Check], config: str) -> str:
@@ -142,16 +147,16 @@ def _count(checks: list[Check], config: str) -> str:
 
 def _synthetic_section(results: Results) -> Section:
     found = {row.dataset for row in results.select(split="folds")}
-    tables = tuple(synthetic_table(results, name) for name in SYNTHETIC_DATASETS if name in found)
+    tables = [synthetic_table(results, name) for name in SYNTHETIC_DATASETS if name in found]
     return Section("Synthetic series", tables=tables)
 
 
 def _paper_section(results: Results) -> Section:
     text = (
         "Overlapping windows are shuffled before they are split, as the paper does, so that test values leak into "
-        "training. These tables are for comparison with the paper only.",
+        "training. These tables are for comparison with the paper only."
     )
-    return Section("Real data, as in the paper", text, tuple(interval_table(results, task) for task in TASKS))
+    return Section("Real data, as in the paper", [text], [interval_table(results, task) for task in TASKS])
 
 
 def _chronological_section(results: Results) -> Section:
@@ -160,29 +165,12 @@ def _chronological_section(results: Results) -> Section:
     tables += [score_table(results, task, name) for task in TASKS for name in REAL_DATASETS if name in found]
     text = (
         "Windows are cut in time (covid: by county), so that no test value is seen in training: the numbers to trust. "
-        "The two tables of CRPS first, then all scores of each data set.",
+        "The two tables of CRPS first, then all scores of each data set."
     )
-    return Section("Real data, cut in time", text, tuple(tables))
-
-
-def _failure_section(results: Results) -> Section:
-    rows = tuple(TableRow(failure.cell, (text_cell(failure.reason),)) for failure in results.failures)
-    text = ("These cells failed, and the next run tries them again.",)
-    return Section("Failed cells", text, (Table("", ("cell", "error"), rows),))
-
-
-def _other_settings_section(others: Sequence[str]) -> Section:
-    text = (
-        "These were run with settings that this version does not have any more, in part or as a whole: what the page "
-        "says of a profile is not true of them. The next run does them again.",
-    )
-    rows = tuple(TableRow(cell, ()) for cell in others)
-    return Section("Cells of other settings", text, (Table("", ("cell",), rows),))
+    return Section("Real data, cut in time", [text], tables)
 
 
 def _rendered(template: str, sections: list[Section]) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=template.endswith(".html.j2"),
@@ -195,14 +183,9 @@ def _rendered(template: str, sections: list[Section]) -> str:
     return environment.get_template(template).render(sections=sections, marks=MARKS)
 
 
-def _with_code(text: str) -> Any:
+def _with_code(text: str) -> Markup:
     """Words between backticks as code, the rest escaped."""
-    from markupsafe import Markup, escape
-
-    pieces = [escape(piece) for piece in text.split("`")]
-    return Markup("").join(
-        Markup("<code>{}</code>").format(piece) if index % 2 else piece for index, piece in enumerate(pieces)
-    )
+    return Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _data_uri(path: Path) -> str:

@@ -1,7 +1,7 @@
 """The best entries of a column."""
 
 from collections.abc import Hashable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -13,14 +13,10 @@ def best_intervals(pairs: Mapping[Name, tuple[float, float]]) -> set[Name]:
 
     Below 0.95 the higher PICP wins; among those at 0.95 or more, the lower MPIW. Ties share the win.
     """
-    return _least({name: (0.0, mpiw) if picp >= LEVEL else (1.0, -picp) for name, (picp, mpiw) in pairs.items()})
+    return lowest({name: (0.0, mpiw) if picp >= LEVEL else (1.0, -picp) for name, (picp, mpiw) in pairs.items()})
 
 
-def lowest(values: Mapping[Name, float]) -> set[Name]:
+def lowest(values: Mapping[Name, Any]) -> set[Name]:
     """Those with the lowest value."""
-    return _least({name: (value, 0.0) for name, value in values.items()})
-
-
-def _least(ranks: Mapping[Name, tuple[float, float]]) -> set[Name]:
-    first = min(ranks.values(), default=None)
-    return {name for name, rank in ranks.items() if rank == first}
+    least = min(values.values(), default=None)
+    return {name for name, value in values.items() if value == least}

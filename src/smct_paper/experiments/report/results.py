@@ -3,11 +3,13 @@
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
+
+from smct_paper.experiments.store import Store
 
 _INDEXED = {"dataset", "method"}
 HOW_TO_RUN = "make some with: smct experiment run synthetic, or: smct experiment run realworld"
@@ -38,7 +40,7 @@ class Average(NamedTuple):
         return cls(fmean(numbers), spread, len(numbers))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One task of one trained model."""
 
@@ -48,50 +50,25 @@ class Row:
     method: MethodKey
     repetition: int
     """The seed, or the fold of a synthetic set."""
-    profile: str
-    settings: dict[str, Any] | None
-    evaluation: dict[str, Any] | None
-    training: dict[str, Any]
     metrics: dict[str, float | None]
-    per_step: dict[str, list[float | None]]
+    profile: str = "unknown"
+    settings: dict[str, Any] | None = None
+    evaluation: dict[str, Any] | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+    per_step: dict[str, list[float | None]] = field(default_factory=dict)
     """None where a step has nothing to score."""
-    pit: list[int] | None
-    coverage: dict[str, list[float]] | None
-    n_windows: int
-    seconds: dict[str, float]
-    versions: dict[str, str]
+    pit: list[int] | None = None
+    coverage: dict[str, list[float]] | None = None
+    n_windows: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, row: dict[str, Any]) -> "Row":
         """A row of results.json."""
-        repetition = row.get("fold") if row.get("seed") is None else row["seed"]
-        if row["split"] == "folds" and row.get("fold") is not None:
-            repetition = row["fold"]
-        return cls(
-            dataset=row["dataset"],
-            split=row["split"],
-            task=row["task"],
-            method=MethodKey(row["model"], row["config"]),
-            repetition=0 if repetition is None else int(repetition),
-            profile=row.get("profile", "unknown"),
-            settings=row.get("settings"),
-            evaluation=row.get("evaluation"),
-            training=row.get("training") or {},
-            metrics=row["metrics"],
-            per_step=row.get("per_step") or {},
-            pit=row.get("pit"),
-            coverage=row.get("coverage"),
-            n_windows=int(row.get("n_windows", 0)),
-            seconds=row.get("seconds") or {},
-            versions=row.get("versions") or {},
-        )
-
-
-class Failure(NamedTuple):
-    """A cell of the grid that did not finish."""
-
-    cell: str
-    reason: str
+        known = {part.name: row[part.name] for part in fields(cls) if row.get(part.name) is not None}
+        repetition = row["fold" if row["split"] == "folds" else "seed"]
+        return cls(method=MethodKey(row["model"], row["config"]), repetition=repetition, **known)
 
 
 @dataclass(frozen=True)
@@ -99,7 +76,8 @@ class Results:
     """All rows, and the cells that failed."""
 
     rows: list[Row]
-    failures: list[Failure] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    """What each cell that did not finish failed with."""
 
     def select(self, **wanted: Any) -> list[Row]:
         """Rows whose attributes are those given, by repetition."""
@@ -117,16 +95,17 @@ class Results:
 
     def values(self, metric: str, **wanted: Any) -> dict[int, float]:
         """A metric by seed or fold; what a method does not have, or has as NaN, is left out."""
-        found = {}
-        for row in self.select(**wanted):
-            value = row.metrics.get(metric)
-            if value is not None and not math.isnan(value):
-                found[row.repetition] = float(value)
-        return found
+        found = {row.repetition: row.metrics.get(metric) for row in self.select(**wanted)}
+        return {key: value for key, value in found.items() if value is not None and not math.isnan(value)}
 
     def average(self, metric: str, **wanted: Any) -> Average | None:
         """Mean and deviation of a metric over seeds or folds."""
         return Average.over(self.values(metric, **wanted).values())
+
+    def means(self, metric: str, methods: Iterable[MethodKey], **wanted: Any) -> dict[MethodKey, float]:
+        """The mean of a metric for each of the methods that have it."""
+        averages = {method: self.average(metric, method=method, **wanted) for method in methods}
+        return {method: average.mean for method, average in averages.items() if average is not None}
 
     def difference(self, metric: str, method: MethodKey, other: MethodKey, **wanted: Any) -> Average | None:
         """How much more one method has than another, paired by seed or fold."""
@@ -144,21 +123,10 @@ def read_results(results_dir: Path) -> Results:
     Raises:
         FileNotFoundError: if there are no results; the message says which command makes them.
     """
-    path = Path(results_dir) / "results.json"
-    if not path.exists():
+    store = Store(results_dir)
+    if not store.results.exists():
         raise FileNotFoundError(f"no results in {results_dir} (results.json is missing); {HOW_TO_RUN}")
-    rows = json.loads(path.read_text(encoding="utf-8"))
+    rows = json.loads(store.results.read_text(encoding="utf-8"))
     if not rows:
-        raise FileNotFoundError(f"no results in {path}: the list is empty; {HOW_TO_RUN}")
-    return Results([Row.read(row) for row in rows], _failures(Path(results_dir) / "cells"))
-
-
-def _failures(folder: Path) -> list[Failure]:
-    found = []
-    for path in sorted(folder.glob("*.json")):
-        cell = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(cell, dict) and cell.get("error"):
-            error = cell["error"]
-            lines = [line for line in (error if isinstance(error, list) else str(error).splitlines()) if line.strip()]
-            found.append(Failure(path.stem, lines[-1].strip()))
-    return found
+        raise FileNotFoundError(f"no results in {store.results}: the list is empty; {HOW_TO_RUN}")
+    return Results([Row.read(row) for row in rows], store.failures())

@@ -4,18 +4,14 @@ The targets are stated for the SMC Transformer; each is judged for both of its c
 are the targets' own bounds, never results.
 """
 
+from functools import partial
+
 from smct_paper.experiments import paper_numbers
-from smct_paper.experiments.paper_numbers import REAL_DATASETS, best_paper_mse
-from smct_paper.experiments.report.checks import Check, Condition, compare
-from smct_paper.experiments.report.names import (
-    BASELINES,
-    BEST,
-    PAPER,
-    SYNTHETIC_DATASETS,
-    method_title,
-)
+from smct_paper.experiments.paper_numbers import REAL_DATASETS, best_paper_mse, smc_interval
+from smct_paper.experiments.report.checks import Check, Condition, bounded, compare
+from smct_paper.experiments.report.names import BASELINES, BEST, PAPER, SYNTHETIC_DATASETS, method_title
 from smct_paper.experiments.report.optimum import optimum
-from smct_paper.experiments.report.results import Average, MethodKey, Results
+from smct_paper.experiments.report.results import MethodKey, Results
 from smct_paper.experiments.report.tables.synthetic import nll_excess, optimal_method
 
 NLL_BOUNDS = {"model1": 0.005, "model2": 0.008, "model3": 0.03}
@@ -43,19 +39,17 @@ def synthetic_checks(results: Results) -> list[Check]:
             dist = {name: _dist_mse_condition(results, name, method) for name in SYNTHETIC_DATASETS}
             checks.append(Check("dist-mse within 2 % of the truth", subject, dist, len(dist)))
     low = {name: _underestimate_condition(results, name) for name in paper_numbers.SYNTHETIC_DATASETS}
-    checks.append(
-        Check("dist-mse of dropout and Bayesian baselines below half of the truth", "baselines", low, len(low))
-    )
-    return checks
+    target = "dist-mse of dropout and Bayesian baselines below half of the truth"
+    return [*checks, Check(target, "baselines", low, len(low))]
 
 
 def _nll_condition(results: Results, dataset: str, method: MethodKey) -> Condition | None:
-    optimal, bound = optimal_method(results, dataset), NLL_BOUNDS[dataset]
+    optimal = optimal_method(results, dataset)
     excess = nll_excess(results, dataset, method, optimal)
     # Not paired, the excess has a standard error as large as the bound: neither verdict would mean anything.
     if excess is not None and optimal is None:
         return Condition(f"{excess.mean:+.4f}, but the true distribution was not scored", None)
-    return compare(excess, lambda mean: mean <= bound, lambda mean: f"{mean:+.4f} [≤ {bound:g}]", FOLDS)
+    return bounded(excess, "≤", NLL_BOUNDS[dataset], FOLDS, shown="{:+.4f} [{} {:g}]")
 
 
 def _truth(results: Results, dataset: str) -> float:
@@ -76,21 +70,16 @@ def _dist_mse_condition(results: Results, dataset: str, method: MethodKey) -> Co
 
 
 def _underestimate_condition(results: Results, dataset: str) -> Condition | None:
-    bound = UNDERESTIMATE_SHARE * _truth(results, dataset)
+    wanted = {"dataset": dataset, "task": "unistep"}
     stochastic = [key for key in BASELINES if "dropout" in key.model or "bayesian" in key.model]
-    averages = {key: results.average("dist_mse", dataset=dataset, task="unistep", method=key) for key in stochastic}
-    present = {key: average for key, average in averages.items() if average is not None}
-    if not present:
+    means = results.means("dist_mse", stochastic, **wanted)
+    if not means:
         return None
-    largest = max(present, key=lambda key: present[key].mean)
-    absent = len(stochastic) - len(present)
-    return compare(
-        present[largest],
-        lambda mean: mean < bound,
-        lambda mean: f"at most {mean:.3f}, {method_title(largest)} [< {bound:.3f}]",
-        FOLDS,
-        f"{absent} baselines not run" if absent else "",
-    )
+    largest = max(means, key=lambda key: means[key])
+    average = results.average("dist_mse", method=largest, **wanted)
+    shown = f"at most {{:.3f}}, {method_title(largest)} [{{}} {{:.3f}}]"
+    bound = UNDERESTIMATE_SHARE * _truth(results, dataset)
+    return bounded(average, "<", bound, FOLDS, shown=shown, undecided=_not_run(len(stochastic) - len(means)))
 
 
 def paper_checks(results: Results) -> list[Check]:
@@ -98,42 +87,24 @@ def paper_checks(results: Results) -> list[Check]:
     checks = []
     for method in (BEST, PAPER):
         for task in ("unistep", "multistep"):
-            picp = {name: _picp_condition(results, task, name, method) for name in REAL_DATASETS}
+            ours = partial(results.average, split="paper", task=task, method=method)
+            theirs = {name: smc_interval(task, name) for name in REAL_DATASETS}
+            picp = {
+                name: bounded(
+                    ours("picp", dataset=name), "≥", min(PICP_LEVEL, their_picp), ONE, shown="{:.3f} [{} {:g}]"
+                )
+                for name, (their_picp, _) in theirs.items()
+            }
             checks.append(Check(f"{task} PICP at least 0.95, or the paper's", method.config, picp, 5))
-            width = {name: _width_condition(results, task, name, method, 1.0) for name in REAL_DATASETS}
+            widths = {name: ours("mpiw", dataset=name) for name in REAL_DATASETS}
+            width = {name: bounded(widths[name], "<", mpiw, ONE) for name, (_, mpiw) in theirs.items()}
             checks.append(Check(f"{task} MPIW below the paper's, on all", method.config, width, 5))
-            narrow = {name: _width_condition(results, task, name, method, NARROW_SHARE) for name in REAL_DATASETS}
+            narrow = {name: bounded(widths[name], "≤", NARROW_SHARE * mpiw, ONE) for name, (_, mpiw) in theirs.items()}
             checks.append(Check(f"{task} MPIW at most 60 % of the paper's, on three", method.config, narrow, 3))
-        mse = {name: _mse_condition(results, name, method) for name in REAL_DATASETS}
+        ours = partial(results.average, "mse", split="paper", task="unistep", method=method)
+        mse = {name: bounded(ours(dataset=name), "≤", best_paper_mse(name), ONE) for name in REAL_DATASETS}
         checks.append(Check("unistep mse no worse than the paper's best model, on four", method.config, mse, 4))
     return checks
-
-
-def _picp_condition(results: Results, task: str, dataset: str, method: MethodKey) -> Condition | None:
-    theirs = paper_numbers.REAL[task]["smc_transformer", dataset].picp
-    bound = PICP_LEVEL if theirs is None else min(PICP_LEVEL, theirs)
-    found = results.average("picp", split="paper", task=task, dataset=dataset, method=method)
-    return compare(found, lambda mean: mean >= bound, lambda mean: f"{mean:.3f} [≥ {bound:g}]", ONE)
-
-
-def _width_condition(results: Results, task: str, dataset: str, method: MethodKey, share: float) -> Condition | None:
-    theirs = paper_numbers.REAL[task]["smc_transformer", dataset].mpiw
-    found = results.average("mpiw", split="paper", task=task, dataset=dataset, method=method)
-    if theirs is None:
-        return None
-    bound = share * theirs
-    return compare(
-        found,
-        lambda mean: mean < bound if share == 1.0 else mean <= bound,
-        lambda mean: f"{mean:.3f} [{'<' if share == 1.0 else '≤'} {bound:.3f}]",
-        ONE,
-    )
-
-
-def _mse_condition(results: Results, dataset: str, method: MethodKey) -> Condition | None:
-    bound = best_paper_mse(dataset)
-    found = results.average("mse", split="paper", task="unistep", dataset=dataset, method=method)
-    return compare(found, lambda mean: mean <= bound, lambda mean: f"{mean:.3f} [≤ {bound:.3f}]", ONE)
 
 
 def chronological_checks(results: Results) -> list[Check]:
@@ -141,9 +112,10 @@ def chronological_checks(results: Results) -> list[Check]:
     checks = []
     low, high = PICP_RANGE
     for method in (BEST, PAPER):
+        ours = partial(results.average, split="chronological", task="multistep", method=method)
         picp = {
             name: compare(
-                _multistep(results, "picp", name, method),
+                ours("picp", dataset=name),
                 lambda mean: low <= mean <= high,
                 lambda mean: f"{mean:.3f} [{low} to {high}]",
                 SEEDS,
@@ -154,35 +126,24 @@ def chronological_checks(results: Results) -> list[Check]:
         for metric, title in (("crps", "CRPS"), ("winkler", "Winkler score")):
             better = {name: _baseline_condition(results, metric, name, method) for name in REAL_DATASETS}
             checks.append(Check(f"multistep {title} below every baseline's", method.config, better, 5))
-        today = {name: _today_condition(results, name, method) for name in TODAY}
+        today = {name: bounded(ours("crps", dataset=name), "<", bound, SEEDS) for name, bound in TODAY.items()}
         checks.append(Check("multistep CRPS below the best tools of today", method.config, today, len(TODAY)))
     return checks
 
 
-def _multistep(results: Results, metric: str, dataset: str, method: MethodKey) -> Average | None:
-    return results.average(metric, split="chronological", task="multistep", dataset=dataset, method=method)
-
-
 def _baseline_condition(results: Results, metric: str, dataset: str, method: MethodKey) -> Condition | None:
-    averages = {key: _multistep(results, metric, dataset, key) for key in BASELINES}
-    found = {key: average.mean for key, average in averages.items() if average is not None}
-    if not found:
+    wanted = {"split": "chronological", "task": "multistep", "dataset": dataset}
+    means = results.means(metric, BASELINES, **wanted)
+    if not means:
         return None
-    best = min(found, key=lambda key: found[key])
-    ran = {key.model for key in results.methods(split="chronological", task="multistep", dataset=dataset)}
+    best = min(means, key=lambda key: means[key])
+    ran = {key.model for key in results.methods(**wanted)}
     # The paper's tables have one Bayesian LSTM: either of ours stands for it.
     stand_ins = {"bayesian_lstm_3", "bayesian_lstm_10"}
     absent = [key for key in BASELINES if key.model not in ran and not (key.model in stand_ins and ran & stand_ins)]
-    return compare(
-        _multistep(results, metric, dataset, method),
-        lambda mean: mean < found[best],
-        lambda mean: f"{mean:.3f} [< {found[best]:.3f}, {method_title(best)}]",
-        SEEDS,
-        f"{len(absent)} baselines not run" if absent else "",
-    )
+    average, shown = results.average(metric, method=method, **wanted), f"{{:.3f}} [{{}} {{:.3f}}, {method_title(best)}]"
+    return bounded(average, "<", means[best], SEEDS, shown=shown, undecided=_not_run(len(absent)))
 
 
-def _today_condition(results: Results, dataset: str, method: MethodKey) -> Condition | None:
-    bound = TODAY[dataset]
-    found = _multistep(results, "crps", dataset, method)
-    return compare(found, lambda mean: mean < bound, lambda mean: f"{mean:.3f} [< {bound:.3f}]", SEEDS)
+def _not_run(n_baselines: int) -> str:
+    return f"{n_baselines} baselines not run" if n_baselines else ""

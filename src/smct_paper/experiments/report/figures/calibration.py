@@ -1,31 +1,16 @@
 """PIT histograms and calibration curves."""
 
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-from smct_paper.experiments.report.figures.style import (
-    FAINT,
-    INK,
-    SHOWN,
-    colour,
-    dashes,
-    label_lines,
-    new_figure,
-    short_title,
-    tidy,
-)
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from smct_paper.experiments.report.figures import style
+from smct_paper.experiments.report.figures.style import FAINT, INK, SHOWN, colour, short_title, tidy
 from smct_paper.experiments.report.names import BEST, PAPER, dataset_title
 from smct_paper.experiments.report.results import MethodKey, Results
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-SYNTHETIC_SHOWN = (
-    MethodKey("smc_transformer", "best-30"),
-    MethodKey("smc_transformer", "paper-30"),
-    *(method for method in SHOWN if method not in (BEST, PAPER)),
-)
+SYNTHETIC_SHOWN = [key._replace(config=f"{key.config}-30") if key in (BEST, PAPER) else key for key in SHOWN]
 HEIGHT = 1.7
 """Height of a row, in inches."""
 CEILING = 4.0
@@ -51,7 +36,7 @@ def coverage_curve(
     return curves[0]["levels"], [fmean(shares) for shares in zip(*(curve["shares"] for curve in curves), strict=True)]
 
 
-def calibration_figure(results: Results, datasets: tuple[str, ...], split: str, task: str) -> "Figure | None":
+def calibration_figure(results: Results, datasets: tuple[str, ...], split: str, task: str) -> Figure | None:
     """A row for each data set: a histogram for each method, and their calibration curves; None without results."""
     candidates = SYNTHETIC_SHOWN if split == "folds" else SHOWN
     densities = {
@@ -64,7 +49,7 @@ def calibration_figure(results: Results, datasets: tuple[str, ...], split: str, 
     methods = [method for method in candidates if any(key[1] == method for key in densities)]
     if not shown:
         return None
-    figure = new_figure(1.35 * len(methods) + 3.6, HEIGHT * len(shown) + 0.4)
+    figure = style.new_figure(1.35 * len(methods) + 3.6, HEIGHT * len(shown) + 0.4)
     grid = figure.subplots(len(shown), len(methods) + 1, squeeze=False, width_ratios=[*(1.0 for _ in methods), 1.5])
     for row, dataset in enumerate(shown):
         for column, method in enumerate(methods):
@@ -78,7 +63,7 @@ def calibration_figure(results: Results, datasets: tuple[str, ...], split: str, 
         curves = {method: coverage_curve(results, dataset, split, task, method) for method in methods}
         _draw_curves(grid[row, -1], curves)
         ends = [(shares[-1], short_title(key), colour(key)) for key, (_, shares) in curves.items() if shares]
-        label_lines(grid[row, -1], ends, 0.95, HEIGHT - 0.3, size=6.5)
+        style.label_lines(grid[row, -1], ends, 0.95, HEIGHT - 0.3, size=6.5)
     for axes in grid[:, 1:-1].flatten():
         axes.tick_params(labelleft=False)
     for axes in grid[:-1].flatten():
@@ -88,7 +73,7 @@ def calibration_figure(results: Results, datasets: tuple[str, ...], split: str, 
     return figure
 
 
-def _draw_histogram(axes: "Axes", density: list[float], ink: str) -> None:
+def _draw_histogram(axes: Axes, density: list[float], ink: str) -> None:
     tidy(axes)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, CEILING)
@@ -98,36 +83,23 @@ def _draw_histogram(axes: "Axes", density: list[float], ink: str) -> None:
         axes.annotate("not run", (0.5, 0.5), xycoords="axes fraction", ha="center", fontsize=8, color=FAINT)
         return
     width = 1 / len(density)
-    axes.bar(
-        [index * width for index in range(len(density))],
-        density,
-        width,
-        align="edge",
-        color=ink,
-        alpha=0.75,
-        linewidth=0,
-    )
+    edges = [index * width for index in range(len(density))]
+    axes.bar(edges, density, width, align="edge", color=ink, alpha=0.75, linewidth=0)
     axes.axhline(1, color=INK, linewidth=0.8, linestyle=":")
     for index, value in enumerate(density):
         if value > CEILING:
-            left = index < len(density) / 2
-            axes.annotate(
-                f"{value:.0f}",
-                ((index + 0.5) * width, CEILING),
-                xytext=(7 if left else -7, -2),
-                textcoords="offset points",
-                ha="left" if left else "right",
-                va="top",
-                fontsize=7,
-                color=INK,
+            side, shift = ("left", 7) if index < len(density) / 2 else ("right", -7)
+            top = axes.annotate(
+                f"{value:.0f}", ((index + 0.5) * width, CEILING), (shift, -2), textcoords="offset points"
             )
+            top.set(ha=side, va="top", fontsize=7, color=INK)
 
 
-def _draw_curves(axes: "Axes", curves: dict[MethodKey, tuple[list[float], list[float]]]) -> None:
+def _draw_curves(axes: Axes, curves: dict[MethodKey, tuple[list[float], list[float]]]) -> None:
     tidy(axes)
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
     for method, (levels, shares) in reversed(curves.items()):
-        axes.plot(levels, shares, color=colour(method), linestyle=dashes(method), linewidth=1.4)
+        axes.plot(levels, shares, color=colour(method), linestyle=style.dashes(method), linewidth=1.4)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.set_xticks([0, 0.5, 1], ["0", "½", "1"])

@@ -2,26 +2,16 @@
 
 import math
 from statistics import fmean
-from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from smct_paper.experiments.paper_numbers import REAL_DATASETS
-from smct_paper.experiments.report.figures.style import (
-    FAINT,
-    SHOWN,
-    colour,
-    dashes,
-    label_lines,
-    new_figure,
-    short_title,
-    tidy,
-)
+from smct_paper.experiments.report.figures import style
+from smct_paper.experiments.report.figures.style import FAINT, SHOWN, colour, label_lines, short_title
 from smct_paper.experiments.report.names import dataset_title
 from smct_paper.experiments.report.ranking import LEVEL
 from smct_paper.experiments.report.results import MethodKey, Results
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 HEIGHT = 2.9
 """Of a panel and what is around it, in inches."""
@@ -39,7 +29,7 @@ def _mean(values: tuple[float | None, ...]) -> float:
     return fmean(seen) if seen else math.nan
 
 
-def step_figure(results: Results, split: str) -> "Figure | None":
+def step_figure(results: Results, split: str) -> Figure | None:
     """A panel for each data set; None where nothing was run."""
     curves = {
         dataset: {method: curve for method in SHOWN if (curve := picp_per_step(results, dataset, split, method))}
@@ -48,26 +38,21 @@ def step_figure(results: Results, split: str) -> "Figure | None":
     shown = [dataset for dataset in REAL_DATASETS if curves[dataset]]
     if not shown:
         return None
-    n_columns = min(3, len(shown))
-    n_rows = -(-len(shown) // n_columns)
-    figure = new_figure(3.9 * n_columns, HEIGHT * n_rows)
-    panels = figure.subplots(n_rows, n_columns, squeeze=False).flatten()
+    figure, panels = style.panels(len(shown), 3, 3.9, HEIGHT)
     for axes, dataset in zip(panels, shown, strict=False):
         _draw(axes, curves[dataset])
         ends = [(curve[-1], short_title(method), colour(method)) for method, curve in curves[dataset].items()]
         label_lines(axes, ends, float(len(next(iter(curves[dataset].values())))), HEIGHT - 0.7)
         axes.set_title(dataset_title(dataset), fontsize=10, loc="left")
-    for axes in panels[len(shown) :]:
-        axes.set_visible(False)
     return figure
 
 
-def _draw(axes: "Axes", curves: dict[MethodKey, list[float]]) -> None:
-    tidy(axes)
+def _draw(axes: Axes, curves: dict[MethodKey, list[float]]) -> None:
+    style.tidy(axes)
     axes.axhline(LEVEL, color=FAINT, linewidth=1)
     axes.annotate("0.95", (1, LEVEL), xytext=(3, 2), textcoords="offset points", fontsize=7.5, color="#616e7c")
     for method, curve in reversed(curves.items()):  # the SMC Transformer on top
-        axes.plot(range(1, len(curve) + 1), curve, color=colour(method), linestyle=dashes(method), linewidth=1.6)
+        axes.plot(range(1, len(curve) + 1), curve, color=colour(method), linestyle=style.dashes(method), linewidth=1.6)
     lowest = min(min(curve) for curve in curves.values())
     axes.set_ylim(max(0.0, min(0.8, lowest) - 0.04), 1.02)
     axes.set_xlim(1, max(len(curve) for curve in curves.values()))

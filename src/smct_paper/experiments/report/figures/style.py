@@ -4,17 +4,20 @@ Colours are from the palette of Okabe and Ito, which people with any colour visi
 same colour in every figure.
 """
 
+import re
 from collections.abc import Sequence
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
 
 from smct_paper.experiments.report.names import BEST, PAPER
 from smct_paper.experiments.report.results import MethodKey
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 INK, FAINT = "#1f2933", "#9aa5b1"
 SMC = "#0072b2"
@@ -42,8 +45,7 @@ SHOWN = (
 
 def colour(method: MethodKey) -> str:
     """A method's colour: that of its kind."""
-    kind = method.model.split("_dropout_")[0]
-    kind = "bayesian_lstm" if kind.startswith("bayesian_lstm") else kind
+    kind = re.sub(r"_dropout_.*|(?<=^bayesian_lstm)_.*", "", method.model)
     return COLOURS.get(kind, FAINT)
 
 
@@ -51,13 +53,11 @@ def short_title(method: MethodKey) -> str:
     """A name that fits beside a line."""
     if method.model == "smc_transformer":
         return f"SMC ({method.config.replace('-', ', ')})"
-    short = {"lstm": "LSTM", "transformer": "Transf.", "bayesian_lstm": "Bayes. LSTM"}
+    short = {"lstm": "LSTM", "transformer": "Transf.", "autoregression": "autoregr."}
     network, _, rate = method.model.partition("_dropout_")
-    if rate:
-        return f"{short[network]} drop {rate}"
     if network.startswith("bayesian_lstm"):
-        return short["bayesian_lstm"]
-    return {**short, "autoregression": "autoregr.", "naive": "naive"}.get(network, network)
+        return "Bayes. LSTM"
+    return f"{short.get(network, network)} drop {rate}" if rate else short.get(network, network)
 
 
 def dashes(method: MethodKey) -> str:
@@ -65,47 +65,54 @@ def dashes(method: MethodKey) -> str:
     return "--" if method.model == PAPER.model and method.config.startswith(PAPER.config) else "-"
 
 
-def new_figure(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> Figure:
     """An empty figure; nothing touches pyplot's global state."""
-    from matplotlib.figure import Figure
-
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def tidy(axes: "Axes") -> None:
+def tidy(axes: Axes) -> None:
     """Axes without the top and right border and other decoration."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=INK, labelsize=8, length=3)
 
 
+def panels(n_panels: int, n_columns: int, width: float, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels in rows, each of this size in inches."""
+    n_columns = min(n_columns, n_panels)
+    n_rows = -(-n_panels // n_columns)
+    figure = new_figure(width * n_columns, height * n_rows)
+    every = figure.subplots(n_rows, n_columns, squeeze=False, **options).flatten()
+    for axes in every[n_panels:]:
+        axes.set_visible(False)
+    return figure, list(every)
+
+
+def explain(figure: Figure, *marks: Artist) -> None:
+    """What the marks are, once for all panels."""
+    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), frameon=False, fontsize=8)
+
+
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Places for labels near their lines, at least `gap` apart, within [low, high] if they fit."""
     order = sorted(range(len(positions)), key=lambda index: positions[index])
-    placed = [min(max(positions[index], low), high) for index in order]
-    for index in range(1, len(placed)):
-        placed[index] = max(placed[index], placed[index - 1] + gap)
-    if placed and placed[-1] > high:
-        placed[-1] = high
-        for index in range(len(placed) - 2, -1, -1):
-            placed[index] = min(placed[index], placed[index + 1] - gap)
-    places = [0.0] * len(placed)
-    for index, place in zip(order, placed, strict=True):
-        places[index] = place
+    places = [min(max(position, low), high) for position in positions]
+    for below, above in pairwise(order):
+        places[above] = max(places[above], places[below] + gap)
+    if order and places[order[-1]] > high:
+        places[order[-1]] = high
+        for above, below in pairwise(reversed(order)):
+            places[below] = min(places[below], places[above] - gap)
     return places
 
 
 def label_lines(
-    axes: "Axes", ends: Sequence[tuple[float, str, str]], last: float, height: float, *, size: float = 7.5
+    axes: Axes, ends: Sequence[tuple[float, str, str]], last: float, height: float, *, size: float = 7.5
 ) -> None:
-    """Names at the right ends of lines.
+    """Names at the right ends of lines, in a panel whose limits are set.
 
-    Args:
-        axes: the panel, its limits already set.
-        ends: of each line, the height of its end, its name and its colour.
-        last: where lines end.
-        height: of the panel, about, in inches.
-        size: of the letters.
+    `ends` has the height of each line's end, its name and its colour; `last` is where lines end, and `height` that of
+    the panel, about, in inches.
     """
     low, high = axes.get_ylim()
     places = spread([end for end, _, _ in ends], (high - low) * 1.25 * size / (72 * height), low, high)
@@ -123,10 +130,8 @@ def label_lines(
         )
 
 
-def save(figure: "Figure", path: Path) -> Path:
+def save(figure: Figure, path: Path) -> Path:
     """Write a small PNG: a palette of 256 colours is enough for charts, and takes a third of the space."""
-    from PIL import Image
-
     buffer = BytesIO()
     figure.savefig(buffer, dpi=DPI, format="png")
     with Image.open(buffer) as image:

@@ -1,21 +1,26 @@
 """How many distinct particles represent a past step (the paper's degeneracy figure), and what smoothers change."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from rich.console import Console
 from torch import Tensor
 
+from smc_transformer.config import SMCTransformerConfig
+from smc_transformer.inference.smoothing import smooth
+from smc_transformer.learning import Trainer
+from smc_transformer.model import SMCTransformer
+from smc_transformer.smc import unique_ancestors
+from smc_transformer.support.randomness import as_generator
+from smct_paper.datasets import load_windows
 from smct_paper.experiments.report.figures.cache import rounded
-from smct_paper.experiments.report.figures.style import FAINT, INK, SMC, new_figure, tidy
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from rich.console import Console
-
-    from smc_transformer.model import SMCTransformer
+from smct_paper.experiments.report.figures.style import FAINT, INK, SMC, explain, panels, tidy
 
 N_PARTICLES, N_SEQUENCES, EPOCHS = 60, 48, 5
 SMOOTHERS = (("genealogy", 1), ("fixed_lag", 5), ("backward", 2))
@@ -24,19 +29,12 @@ TITLES = {"genealogy": "genealogy (the paper)", "fixed_lag": "fixed lag", "backw
 
 def settings_of_counts() -> dict[str, Any]:
     """With what the model of the figure is trained and smoothed."""
-    from smc_transformer.config import SMCTransformerConfig
-
     numbers = {"particles": N_PARTICLES, "sequences": N_SEQUENCES, "epochs": EPOCHS, "smoothers": SMOOTHERS}
     return {**numbers, "model": SMCTransformerConfig().to_dict()}
 
 
-def train_and_count(console: "Console") -> dict[str, Any]:
+def train_and_count(console: Console) -> dict[str, Any]:
     """Train a model of the default settings briefly on covid, each county scaled by itself; smooth test counties."""
-    from smc_transformer.config import SMCTransformerConfig
-    from smc_transformer.learning import Trainer
-    from smc_transformer.model import SMCTransformer
-    from smct_paper.datasets import load_windows
-
     data = load_windows("covid", split="paper")
     console.print("figure of unique particles: training on covid")
     model = SMCTransformer(SMCTransformerConfig(), generator=0)
@@ -50,17 +48,13 @@ def train_and_count(console: "Console") -> dict[str, Any]:
 
 
 def unique_counts(
-    model: "SMCTransformer",
+    model: SMCTransformer,
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
     smoother: str,
     lag: int,
     n_particles: int,
 ) -> Int[Tensor, "batch time"]:
     """Different particles at each step on the trajectories of a smoother."""
-    from smc_transformer.inference.smoothing import smooth
-    from smc_transformer.smc import unique_ancestors
-    from smc_transformer.support.randomness import as_generator
-
     settings = replace(model.inference, n_particles=n_particles, smoother=smoother, smoothing_lag=lag)
     generator, counts = as_generator(0), []
     for part in x.split(8):  # backward simulation needs (trajectories x particles x steps) numbers for each sequence
@@ -71,26 +65,27 @@ def unique_counts(
 
 def _summary(counts: Int[Tensor, "batch time"]) -> dict[str, list[float]]:
     lower, upper = counts.double().quantile(torch.tensor([0.025, 0.975]).double(), dim=0)
-    return {
-        "mean": rounded(counts.double().mean(dim=0), 2),
-        "lower": rounded(lower, 2),
-        "upper": rounded(upper, 2),
-    }
+    mean = counts.double().mean(dim=0)
+    return {"mean": rounded(mean, 2), "lower": rounded(lower, 2), "upper": rounded(upper, 2)}
 
 
-def unique_figure(content: dict[str, Any]) -> "Figure":
+def unique_figure(content: dict[str, Any]) -> Figure:
     """A panel for each smoother, as their bands overlap; the genealogy's mean is repeated to compare with."""
     curves = content["curves"]
-    figure = new_figure(3.5 * len(curves), 3.1)
-    panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)[0]
-    for axes, curve in zip(panels, curves, strict=True):
+    figure, every = panels(len(curves), len(curves), 3.5, 3.1, sharey=True)
+    for axes, curve in zip(every, curves, strict=True):
         _draw(axes, curve, curves[0] if curve is not curves[0] else None, content["particles"])
-    panels[0].set_ylabel(f"unique particles of {content['particles']}", fontsize=9)
-    _explain(figure)
+    every[0].set_ylabel(f"unique particles of {content['particles']}", fontsize=9)
+    explain(
+        figure,
+        Line2D([], [], color=SMC, linewidth=1.8, label="mean"),
+        Patch(color=SMC, alpha=0.18, linewidth=0, label="95 % of the counties"),
+        Line2D([], [], color=INK, linewidth=1.1, linestyle="--", label="mean of the genealogy, to compare"),
+    )
     return figure
 
 
-def _draw(axes: "Axes", curve: dict[str, Any], reference: dict[str, Any] | None, n_particles: int) -> None:
+def _draw(axes: Axes, curve: dict[str, Any], reference: dict[str, Any] | None, n_particles: int) -> None:
     tidy(axes)
     ages = range(-len(curve["mean"]), 0)
     axes.fill_between(ages, curve["lower"], curve["upper"], color=SMC, alpha=0.18, linewidth=0)
@@ -103,16 +98,3 @@ def _draw(axes: "Axes", curve: dict[str, Any], reference: dict[str, Any] | None,
     axes.set_xlabel("past time step (-1: the last)", fontsize=8)
     axes.set_xlim(ages[0], ages[-1])
     axes.set_ylim(0, 1.03 * n_particles)
-
-
-def _explain(figure: "Figure") -> None:
-    """What the marks are, once for all panels."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    marks = [
-        Line2D([], [], color=SMC, linewidth=1.8, label="mean"),
-        Patch(color=SMC, alpha=0.18, linewidth=0, label="95 % of the counties"),
-        Line2D([], [], color=INK, linewidth=1.1, linestyle="--", label="mean of the genealogy, to compare"),
-    ]
-    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), frameon=False, fontsize=8)

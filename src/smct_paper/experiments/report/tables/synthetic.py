@@ -2,18 +2,14 @@
 
 from smct_paper.experiments import paper_numbers
 from smct_paper.experiments.paper_numbers import SyntheticNumbers, paper_name
-from smct_paper.experiments.report.cells import EMPTY, MISSING, Cell, Table, TableRow, average_part, text_cell
-from smct_paper.experiments.report.names import (
-    dataset_title,
-    method_title,
-    synthetic_methods,
-)
+from smct_paper.experiments.report.cells import EMPTY, MISSING, Cell, Table, TableRow, average_cell, text_cell
+from smct_paper.experiments.report.names import dataset_title, method_title, synthetic_methods
 from smct_paper.experiments.report.optimum import optimum
 from smct_paper.experiments.report.results import Average, MethodKey, Results
-from smct_paper.experiments.report.tables.notes import NO_FIGURE, not_run_note
+from smct_paper.experiments.report.tables.shared import NO_FIGURE, not_run_note, score_cell
 
 COLUMNS = ("method", "mse", "paper", "dist-mse", "paper", "NLL", "NLL above the optimum")
-NLL_DIGITS = 4
+DIGITS = {"mse": 3, "dist_mse": 3, "nll": 4}
 
 
 def optimal_method(results: Results, dataset: str) -> MethodKey | None:
@@ -23,16 +19,21 @@ def optimal_method(results: Results, dataset: str) -> MethodKey | None:
 
 def synthetic_table(results: Results, dataset: str) -> Table:
     """Every method on one synthetic series; the excess of NLL is paired by fold where the truth was scored too."""
-    found = results.methods(dataset=dataset)
-    optimal = optimal_method(results, dataset)
-    rows, missing = [_exact_row(dataset)], []
+    best, optimal = optimum(dataset), optimal_method(results, dataset)
+    exact = [text_cell(f"{getattr(best, metric):.{digits}f}") for metric, digits in DIGITS.items()]
+    theirs = paper_numbers.SYNTHETIC.get(("bayes_optimal", dataset))
+    rows = [_row("Bayes-optimal, exact", [*exact, EMPTY], theirs, "reference")]
     if optimal is not None:
-        rows.append(_row(results, dataset, optimal, None, "Bayes-optimal, on these folds", "reference"))
-    for method in synthetic_methods(found):
-        if method not in found:
-            missing.append((method, dataset))
-        rows.append(_row(results, dataset, method, optimal, method_title(method)))
-    excess = (
+        scored = [*_scores(results, dataset, optimal), EMPTY]
+        rows.append(_row("Bayes-optimal, on these folds", scored, None, "reference"))  # the paper's is in the row above
+    methods = synthetic_methods(results.methods(dataset=dataset))
+    for method in methods:
+        *scores, nll = _scores(results, dataset, method)
+        excess = nll_excess(results, dataset, method, optimal)
+        above = nll if nll == MISSING else average_cell(excess, DIGITS["nll"], sign=True)
+        theirs = paper_numbers.SYNTHETIC.get((paper_name(method.model, method.config, dataset), dataset))
+        rows.append(_row(method_title(method), [*scores, nll, above], theirs))
+    note = (
         "NLL above the optimum: the mean over folds of the difference to that of the true distribution, on the same "
         "test sequences."
         if optimal is not None
@@ -41,49 +42,9 @@ def synthetic_table(results: Results, dataset: str) -> Table:
     return Table(
         title=f"Table 1, {dataset_title(dataset)}: one-step forecasts",
         columns=COLUMNS,
-        rows=tuple(rows),
-        notes=(excess, NO_FIGURE, *not_run_note(missing, (dataset,))),
+        rows=rows,
+        notes=(note, NO_FIGURE, *not_run_note(results, methods, (dataset,))),
     )
-
-
-def _exact_row(dataset: str) -> TableRow:
-    best = optimum(dataset)
-    paper = paper_numbers.SYNTHETIC.get(("bayes_optimal", dataset))
-    cells = (
-        text_cell(f"{best.mse:.3f}"),
-        _paper_cell(paper, "mse"),
-        text_cell(f"{best.dist_mse:.3f}"),
-        _paper_cell(paper, "dist_mse"),
-        text_cell(f"{best.nll:.{NLL_DIGITS}f}"),
-        EMPTY,
-    )
-    return TableRow("Bayes-optimal, exact", cells, "reference")
-
-
-def _row(
-    results: Results, dataset: str, method: MethodKey, optimal: MethodKey | None, heading: str, kind: str = ""
-) -> TableRow:
-    wanted = {"dataset": dataset, "task": "unistep", "method": method}
-    paper = paper_numbers.SYNTHETIC.get((paper_name(method.model, method.config, dataset), dataset))
-    if kind == "reference":
-        paper = None  # the paper's true model stands in the row above
-    if not results.select(**wanted):
-        return TableRow(
-            heading,
-            (MISSING, _paper_cell(paper, "mse"), MISSING, _paper_cell(paper, "dist_mse"), MISSING, MISSING),
-            kind,
-        )
-    cells = (
-        _average_cell(results.average("mse", **wanted), 3),
-        _paper_cell(paper, "mse"),
-        _average_cell(results.average("dist_mse", **wanted), 3),
-        _paper_cell(paper, "dist_mse"),
-        _average_cell(results.average("nll", **wanted), NLL_DIGITS),
-        EMPTY
-        if kind == "reference"
-        else _average_cell(nll_excess(results, dataset, method, optimal), NLL_DIGITS, True),
-    )
-    return TableRow(heading, cells, kind)
 
 
 def nll_excess(results: Results, dataset: str, method: MethodKey, optimal: MethodKey | None) -> Average | None:
@@ -94,10 +55,16 @@ def nll_excess(results: Results, dataset: str, method: MethodKey, optimal: Metho
     return Average.over(value - optimum(dataset).nll for value in values)
 
 
-def _average_cell(average: Average | None, digits: int, sign: bool = False) -> Cell:
-    return EMPTY if average is None else Cell((average_part(average, digits, sign=sign),))
+def _scores(results: Results, dataset: str, method: MethodKey) -> list[Cell]:
+    wanted = {"dataset": dataset, "task": "unistep", "method": method}
+    return [score_cell(results, metric, wanted, digits) for metric, digits in DIGITS.items()]
 
 
-def _paper_cell(paper: SyntheticNumbers | None, metric: str) -> Cell:
-    value = None if paper is None else getattr(paper, metric)
+def _row(heading: str, ours: list[Cell], paper: SyntheticNumbers | None, kind: str = "") -> TableRow:
+    mse, dist_mse, *rest = ours
+    their_mse, their_dist_mse = (_paper_cell(value) for value in paper or (None, None))
+    return TableRow(heading, (mse, their_mse, dist_mse, their_dist_mse, *rest), kind)
+
+
+def _paper_cell(value: float | None) -> Cell:
     return EMPTY if value is None else text_cell(f"{value:g}" if value < 0.01 else f"{value:.2f}", "paper")

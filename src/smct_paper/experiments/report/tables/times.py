@@ -1,19 +1,11 @@
 """How long training took."""
 
 from smct_paper.experiments.paper_numbers import REAL_DATASETS
-from smct_paper.experiments.report.cells import EMPTY, MISSING, Cell, Part, Table, TableRow
-from smct_paper.experiments.report.names import (
-    REAL_METHODS,
-    SYNTHETIC_DATASETS,
-    SYNTHETIC_METHODS,
-    dataset_title,
-    is_ablation,
-    method_title,
-)
+from smct_paper.experiments.report import names
+from smct_paper.experiments.report.cells import EMPTY, MISSING, Cell, Table, TableRow, text_cell
 from smct_paper.experiments.report.results import MethodKey, Results
 
-SPLITS = {"folds": SYNTHETIC_DATASETS, "chronological": REAL_DATASETS, "paper": REAL_DATASETS}
-_KNOWN = {"folds": SYNTHETIC_METHODS, "chronological": REAL_METHODS, "paper": REAL_METHODS}
+SPLITS = {"folds": names.SYNTHETIC_DATASETS, "chronological": REAL_DATASETS, "paper": REAL_DATASETS}
 
 
 def time_table(results: Results, split: str) -> Table | None:
@@ -21,18 +13,17 @@ def time_table(results: Results, split: str) -> Table | None:
     found = results.methods(split=split)
     if not found:
         return None
-    known = [key for key in _KNOWN[split] if key in found]
-    others = sorted((key for key in found if key not in known), key=lambda key: (is_ablation(key), key))
-    rows = [
-        TableRow(method_title(key), tuple(_cell(results, split, name, key) for name in SPLITS[split]))
-        for key in known + others
-    ]
-    title = "synthetic series" if split == "folds" else f"split `{split}`"
+    known = [key for key in (names.SYNTHETIC_METHODS if split == "folds" else names.REAL_METHODS) if key in found]
+    others = sorted(found - set(known), key=lambda key: (names.is_ablation(key), key))
+    title, repetitions = ("synthetic series", "folds") if split == "folds" else (f"split `{split}`", "seeds")
     return Table(
         title=f"Training times, {title}",
-        columns=("method", *map(dataset_title, SPLITS[split])),
-        rows=tuple(rows),
-        notes=(f"Minutes and seconds of one training, mean over {'folds' if split == 'folds' else 'seeds'}.",),
+        columns=("method", *map(names.dataset_title, SPLITS[split])),
+        rows=[
+            TableRow(names.method_title(key), tuple(_cell(results, split, name, key) for name in SPLITS[split]))
+            for key in known + others
+        ],
+        notes=(f"Minutes and seconds of one training, mean over {repetitions}.",),
     )
 
 
@@ -42,7 +33,7 @@ def _cell(results: Results, split: str, dataset: str, method: MethodKey) -> Cell
     if not rows:
         return MISSING
     seconds = {row.repetition: float(row.seconds["fit"]) for row in rows if row.seconds.get("fit") is not None}
-    return Cell((Part(clock(sum(seconds.values()) / len(seconds))),)) if seconds else EMPTY
+    return text_cell(clock(sum(seconds.values()) / len(seconds))) if seconds else EMPTY
 
 
 def clock(seconds: float) -> str:
