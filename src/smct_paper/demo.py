@@ -5,9 +5,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import torch
+from jaxtyping import Float
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
 from smc_transformer.inference.filter import FilterResult
 from smc_transformer.learning import EpochReport, Trainer, warmup_cosine
@@ -17,19 +18,14 @@ from smc_transformer.scores import one_step_scores
 from smc_transformer.support.randomness import derived_generator
 from smct_paper.datasets.synthetic import SYNTHETIC, MixtureAutoregression, split_sequences
 
-N_SEQUENCES, N_STEPS = 1000, 24
+N_SEQUENCES, N_STEPS, BATCH_SIZE = 1000, 24, 32
 TEST_PARTICLES = 256
 GENEALOGY_PARTICLES, DEGENERACY_PARTICLES = 12, 60
+COLUMNS = {"mse": "mse", "dist_mse": "dist-mse", "picp": "PICP", "mpiw": "MPIW", "crps": "CRPS", "nll": "NLL"}
 
 
 def run_demo(
-    out: Path,
-    *,
-    dataset: str = "model1",
-    epochs: int = 10,
-    n_particles: int = 10,
-    seed: int = 0,
-    console: Console,
+    out: Path, *, dataset: str = "model1", epochs: int = 10, n_particles: int = 10, seed: int = 0, console: Console
 ) -> dict[str, dict[str, float]]:
     """Train, score against the Bayes-optimal forecast, and draw.
 
@@ -52,110 +48,71 @@ def run_demo(
         f"[bold]SMC Transformer[/bold] on {dataset}: {len(split.train)} training sequences of {N_STEPS} steps, "
         f"{n_particles} particles, {sum(p.numel() for p in model.parameters())} parameters"
     )
+
+    def report(epoch: EpochReport) -> None:
+        if not console.is_terminal:  # a terminal has the progress bar
+            losses = f"nll {epoch.training_loss:.4f}, validation {epoch.validation_loss:.4f}"
+            console.print(f"epoch {epoch.epoch}/{epochs}: {losses}")
+
     started = monotonic()
-    history = _train(model, split.train, split.validation, epochs, seed, console)
+    n_steps = epochs * -(-len(split.train) // BATCH_SIZE)
+    schedule = warmup_cosine(n_steps, n_warmup=n_steps // 10)
+    trainer = Trainer(model, epochs=epochs, batch_size=BATCH_SIZE, schedule=schedule, seed=seed, on_epoch=report)
+    history = trainer.fit(split.train, split.validation)
     console.print(f"trained {len(history)} epochs in {monotonic() - started:.0f} s")
 
     result = model.filter(split.test, TEST_PARTICLES, generator=derived_generator(seed, 1))
     truth = source.predictive(split.test)
-    scores = {
-        "SMC Transformer": _scores(source, result.predictive, split.test, seed),
-        "Bayes-optimal": _scores(source, truth, split.test, seed),
-    }
-    console.print(_table(scores, len(split.test)))
+    predictives = {"SMC Transformer": result.predictive, "Bayes-optimal": truth}
+    scores = {name: _scores(source, predictive, split.test, seed) for name, predictive in predictives.items()}
+    table = Table(title=f"One-step forecasts of {len(split.test)} test sequences (95 % intervals, NLL in nats)")
+    table.add_column("model")
+    for title in COLUMNS.values():
+        table.add_column(title, justify="right")
+    for name, row in scores.items():
+        table.add_row(name, *(f"{row[metric]:.4f}" for metric in COLUMNS))
+    console.print(table)
     parts = result.predictive.variance_parts()
     share = float((parts.between / (parts.between + parts.within)).mean())
     console.print(f"share of the predictive variance between particles: {share:.1%}")
 
     (out / "scores.json").write_text(json.dumps(scores, indent=2) + "\n")
-    _draw(out, model, split.test, result, truth, seed, console)
+    try:
+        pictures = _pictures(model, split.test, result, truth, seed)
+    except ImportError:
+        console.print("no pictures: they need matplotlib (pip install 'smc-transformer[plots]')")
+        return scores
+    for name, figure in pictures.items():
+        figure.savefig(out / name, dpi=140, bbox_inches="tight")
+        console.print(f"picture: {out / name}")
     return scores
 
 
-def _train(
-    model: SMCTransformer,
-    train: torch.Tensor,
-    validation: torch.Tensor,
-    epochs: int,
-    seed: int,
-    console: Console,
-) -> list[EpochReport]:
-    batch_size = 32
-    n_steps = epochs * -(-len(train) // batch_size)
-
-    def report(epoch: EpochReport) -> None:
-        if not console.is_terminal:  # a terminal has the progress bar
-            console.print(
-                f"epoch {epoch.epoch}/{epochs}: nll {epoch.training_loss:.4f}, validation {epoch.validation_loss:.4f}"
-            )
-
-    trainer = Trainer(
-        model,
-        epochs=epochs,
-        batch_size=batch_size,
-        schedule=warmup_cosine(n_steps, n_warmup=n_steps // 10),
-        seed=seed,
-        on_epoch=report,
-    )
-    return trainer.fit(train, validation)
-
-
-def _scores(source: MixtureAutoregression, predictive: Mixture, x: torch.Tensor, seed: int) -> dict[str, float]:
+def _scores(source: MixtureAutoregression, predictive: Mixture, x: Tensor, seed: int) -> dict[str, float]:
     scores = one_step_scores(predictive, x[:, 1:])
     samples = predictive.sample(1000, generator=derived_generator(seed, 2))
     return {**scores._asdict(), "dist_mse": source.distribution_mse(samples, x)}
 
 
-def _table(scores: dict[str, dict[str, float]], n_sequences: int) -> Table:
-    columns = {
-        "mse": "mse",
-        "dist_mse": "dist-mse",
-        "picp": "PICP",
-        "mpiw": "MPIW",
-        "crps": "CRPS",
-        "nll": "NLL",
-    }
-    table = Table(title=f"One-step forecasts of {n_sequences} test sequences (95 % intervals, NLL in nats)")
-    table.add_column("model")
-    for title in columns.values():
-        table.add_column(title, justify="right")
-    for model, row in scores.items():
-        table.add_row(model, *(f"{row[name]:.4f}" for name in columns))
-    return table
+def _pictures(
+    model: SMCTransformer, test: Float[Tensor, "batch time_plus_1 1"], result: FilterResult, truth: Mixture, seed: int
+) -> dict[str, Any]:
+    """Figures by the names of their files."""
+    from matplotlib.figure import Figure
 
+    from smc_transformer.report.charts.particles import draw_genealogy, draw_predictive, draw_unique_ancestors
 
-def _draw(
-    out: Path,
-    model: SMCTransformer,
-    test: torch.Tensor,
-    result: FilterResult,
-    truth: Mixture,
-    seed: int,
-    console: Console,
-) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        console.print("no pictures: they need matplotlib (pip install 'smc-transformer[plots]')")
-        return
-    from smc_transformer import plots
-
-    def save(figure: Any, name: str) -> None:
-        figure.savefig(out / name, dpi=140, bbox_inches="tight")
-        console.print(f"picture: {out / name}")
-
-    figure = Figure(figsize=(9, 4.5))
-    axes = figure.add_subplot()
-    plots.draw_predictive(axes, result.predictive, test[:, 1:], true_interval=truth.interval(0.95))
+    predictive = Figure(figsize=(9, 4.5))
+    axes = predictive.add_subplot()
+    draw_predictive(axes, result.predictive, test[:, 1:], true_interval=truth.interval(0.95))
     axes.set_title("One-step predictive distribution of a test sequence")
-    save(figure, "predictive.png")
 
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    genealogy = Figure(figsize=(11, 4.5), layout="constrained")
+    left, right = genealogy.subplots(1, 2, width_ratios=(3, 2))
     few = model.filter(test[:1], GENEALOGY_PARTICLES, generator=derived_generator(seed, 3))
-    plots.draw_genealogy(left, few.ancestors, few.log_weights)
+    draw_genealogy(left, few.ancestors, few.log_weights)
     left.set_title(f"Genealogy of {GENEALOGY_PARTICLES} particles on that sequence")
     many = model.filter(test, DEGENERACY_PARTICLES, generator=derived_generator(seed, 4))
-    plots.draw_unique_ancestors(right, many.unique_ancestors, DEGENERACY_PARTICLES)
+    draw_unique_ancestors(right, many.unique_ancestors, DEGENERACY_PARTICLES)
     right.set_title(f"Ancestors left, {len(test)} test sequences")
-    save(figure, "genealogy.png")
+    return {"predictive.png": predictive, "genealogy.png": genealogy}
