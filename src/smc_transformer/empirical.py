@@ -10,17 +10,14 @@ from functools import cached_property
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Generator, Tensor
+from torch import Tensor
 
-from smc_transformer.predictive import Interval
-from smc_transformer.support.randomness import as_generator
+from smc_transformer.predictive import Interval, Predictive
+from smc_transformer.support.randomness import Randomness, as_generator
 
 
-class Samples:
-    """The empirical distribution of draws.
-
-    Args:
-        draws: equally likely values of each step and target.
+class Samples(Predictive):
+    """The empirical distribution of draws: equally likely values of each step and target, and no density.
 
     Example:
         >>> import torch
@@ -48,10 +45,7 @@ class Samples:
 
     def quantile(self, p: float) -> Float[Tensor, "batch time target"]:
         """The p-quantile, linear between neighbouring draws."""
-        place = p * (self.ordered.shape[-1] - 1)
-        below = int(place)
-        above = min(below + 1, self.ordered.shape[-1] - 1)
-        return torch.lerp(self.ordered[..., below], self.ordered[..., above], place - below)
+        return _quantile(self.ordered, p)
 
     def interval(self, level: float = 0.95) -> Interval:
         """Lower and upper end of the central interval that holds `level` of the probability."""
@@ -63,7 +57,7 @@ class Samples:
         return (below + up_to) / 2
 
     def pit(
-        self, x: Float[Tensor, "batch time target"], generator: Generator | int | None = None
+        self, x: Float[Tensor, "batch time target"], generator: Randomness = None
     ) -> Float[Tensor, "batch time target"]:
         """The probability integral transform: uniform when the forecasts are calibrated, whatever the distribution.
 
@@ -88,59 +82,38 @@ class Samples:
         error = (self.ordered - x.unsqueeze(-1)).abs_().mean(dim=-1)
         return error - self.ordered @ ((2 * ranks - n_draws - 1) / n_draws**2)
 
-    def log_prob(self, x: Float[Tensor, "batch time target"]) -> None:
-        """None: draws have no density."""
-        del x
-
-    def sample(
-        self, n_samples: int, generator: Generator | int | None = None
-    ) -> Float[Tensor, "batch sample time target"]:
+    def sample(self, n_samples: int, generator: Randomness = None) -> Float[Tensor, "batch sample time target"]:
         """Draws with replacement, each whole over steps and targets."""
         batch, n_draws = self.draws.shape[:2]
         chosen = torch.randint(n_draws, (batch, n_samples), generator=as_generator(generator))
         return self.draws[torch.arange(batch).unsqueeze(1), chosen]
 
 
-class Point:
-    """All probability at one point: what a deterministic model predicts. It has no interval worth the name.
+class Point(Predictive):
+    """All probability at one point: what a deterministic model predicts.
 
-    Args:
-        mean: where it is.
+    It claims no uncertainty: it has neither an interval worth the name nor a cdf nor a density.
     """
 
     def __init__(self, mean: Float[Tensor, "batch time target"]):
-        self.mean = mean
+        self.location = mean
 
-    def interval(self, level: float = 0.95) -> None:
-        """None: a point claims no uncertainty."""
-        del level
-
-    def cdf(self, x: Float[Tensor, "batch time target"]) -> None:
-        """None, as for the interval."""
-        del x
+    @property
+    def mean(self) -> Float[Tensor, "batch time target"]:
+        return self.location
 
     def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
         """The absolute error, which is what the score comes to for a point mass."""
         return (self.mean - x).abs()
 
-    def log_prob(self, x: Float[Tensor, "batch time target"]) -> None:
-        """None: a point has no density."""
-        del x
-
-    def sample(
-        self, n_samples: int, generator: Generator | int | None = None
-    ) -> Float[Tensor, "batch sample time target"]:
+    def sample(self, n_samples: int, generator: Randomness = None) -> Float[Tensor, "batch sample time target"]:
         """The point again and again."""
         del generator
         return self.mean.unsqueeze(1).expand(-1, n_samples, -1, -1)
 
 
 class Residuals:
-    """The empirical distribution of residual rows, ready for many questions: sorted once, with running sums.
-
-    Args:
-        rows: residuals that were seen together, one row each.
-    """
+    """The empirical distribution of residual rows (those seen together), sorted once, with running sums."""
 
     def __init__(self, rows: Float[Tensor, "draw target"]):
         if len(rows) == 0:
@@ -156,10 +129,7 @@ class Residuals:
 
     def quantile(self, p: float) -> Float[Tensor, "target"]:
         """The p-quantile of each target, linear between neighbours."""
-        place = p * (len(self.rows) - 1)
-        below = int(place)
-        above = min(below + 1, len(self.rows) - 1)
-        return torch.lerp(self.ordered[:, below], self.ordered[:, above], place - below).to(self.rows)
+        return _quantile(self.ordered, p).to(self.rows)
 
     def cdf(self, x: Float[Tensor, "place target"]) -> Float[Tensor, "place target"]:
         """Share of the residuals below x, those equal to it counted half."""
@@ -179,28 +149,19 @@ class Residuals:
         return torch.searchsorted(self.ordered, x.double().T.contiguous(), side=side)
 
 
-class ShiftedResiduals:
-    """Residuals around a location of each step: the distribution of location + a random residual row.
+class ShiftedResiduals(Predictive):
+    """Residuals around a location of each step: the distribution of location + a random residual row, without density.
 
     The residuals are shared by all windows, so that the whole training set of them costs nothing to keep: quantiles
-    only shift with the location.
-
-    Args:
-        location: what residuals are added to.
-        residuals: one or several distributions of residuals.
-        which: for each step, which of them it has.
+    only shift with the location. `which` says for each step which of the distributions of residuals it has.
     """
 
     def __init__(
-        self,
-        location: Float[Tensor, "batch time target"],
-        residuals: Sequence[Residuals],
-        which: Sequence[int],
+        self, location: Float[Tensor, "batch time target"], residuals: Sequence[Residuals], which: Sequence[int]
     ):
-        if len(which) != location.shape[1]:
-            raise ValueError(
-                f"expected one distribution of residuals for each of {location.shape[1]} steps, got {len(which)}"
-            )
+        n_steps = location.shape[1]
+        if len(which) != n_steps:
+            raise ValueError(f"expected one distribution of residuals for each of {n_steps} steps, got {len(which)}")
         self.location = location
         self.residuals = [residuals[number] for number in which]
 
@@ -227,18 +188,17 @@ class ShiftedResiduals:
         distance = x - self.location
         return torch.stack([distribution.crps(distance[:, t]) for t, distribution in enumerate(self.residuals)], dim=1)
 
-    def log_prob(self, x: Float[Tensor, "batch time target"]) -> None:
-        """None: residuals have no density."""
-        del x
-
-    def sample(
-        self, n_samples: int, generator: Generator | int | None = None
-    ) -> Float[Tensor, "batch sample time target"]:
+    def sample(self, n_samples: int, generator: Randomness = None) -> Float[Tensor, "batch sample time target"]:
         """Whole rows of residuals, around the location; steps are independent."""
-        generator = as_generator(generator)
-        size = (len(self.location), n_samples)
-        drawn = [
-            distribution.rows[torch.randint(len(distribution.rows), size, generator=generator)]
-            for distribution in self.residuals
-        ]
+        generator, size = as_generator(generator), (len(self.location), n_samples)
+        of_steps = [distribution.rows for distribution in self.residuals]
+        drawn = [rows[torch.randint(len(rows), size, generator=generator)] for rows in of_steps]
         return self.location.unsqueeze(1) + torch.stack(drawn, dim=2)
+
+
+def _quantile(ordered: Float[Tensor, "*batch draw"], p: float) -> Float[Tensor, "*batch"]:
+    """The p-quantile of ordered draws, linear between neighbours."""
+    place = p * (ordered.shape[-1] - 1)
+    below = int(place)
+    above = min(below + 1, ordered.shape[-1] - 1)
+    return torch.lerp(ordered[..., below], ordered[..., above], place - below)

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 from smc_transformer.smc.resampling import multinomial
-from smc_transformer.support.randomness import as_generator
+from smc_transformer.support.randomness import Randomness, as_generator
 
 CRPS_NODES = 96
 """Nodes of the CRPS integral, on either side of the observation."""
@@ -33,7 +33,7 @@ Interval = tuple[Float[Tensor, "batch time target"], Float[Tensor, "batch time t
 class Predictive(Protocol):
     """Distributions of several steps and targets, which scores are made of: `Mixture`, and those of `empirical`.
 
-    What a distribution does not have (an interval of a point, a density of draws) is None.
+    What a distribution does not have (an interval of a point, a density of draws) is None, as in those that inherit it.
     """
 
     @property
@@ -42,28 +42,27 @@ class Predictive(Protocol):
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor] | None:
         """Ends of the central interval, (batch, time, target) each."""
+        return None
 
     def cdf(self, x: Tensor) -> Tensor | None:
         """P(X <= x) of each target."""
+        return None
 
     def crps(self, x: Tensor) -> Tensor:
         """Continuous ranked probability score of each target."""
 
     def log_prob(self, x: Tensor) -> Tensor | None:
         """Joint log density of the targets, (batch, time); NaN is integrated out."""
+        return None
 
-    def sample(self, n_samples: int, generator: Generator | int | None = None) -> Tensor:
+    def sample(self, n_samples: int, generator: Randomness = None) -> Tensor:
         """Draws, (batch, sample, time, target)."""
 
 
 class Components(ABC):
-    """Distributions of the targets, one for each leading index: the components of a mixture.
+    """Distributions of the targets, one for each leading index: the components of a mixture."""
 
-    Attributes:
-        discrete: whether the targets are whole numbers from 0 on.
-    """
-
-    discrete = False
+    discrete = False  # whether the targets are whole numbers from 0 on
 
     @property
     @abstractmethod
@@ -107,20 +106,12 @@ class Components(ABC):
 class VarianceParts(NamedTuple):
     """The distribution of total variance over particles."""
 
-    between: Float[Tensor, "batch time target"]
-    """Variance of the particles' means: what the latents are unsure of."""
-    within: Float[Tensor, "batch time target"]
-    """Mean of the particles' variances: the observation noise."""
+    between: Float[Tensor, "batch time target"]  # variance of the particles' means: what the latents are unsure of
+    within: Float[Tensor, "batch time target"]  # mean of the particles' variances: the observation noise
 
 
 class Mixture:
-    """A mixture over particles of some distribution of the targets.
-
-    Args:
-        log_weights: normalised log-weights of the components.
-        parameters: parameters of the components.
-        components_of: makes distributions from parameters.
-    """
+    """A mixture over particles of some distribution of the targets, with normalised log-weights of the components."""
 
     def __init__(
         self,
@@ -128,9 +119,7 @@ class Mixture:
         parameters: Float[Tensor, "batch particle time parameter"],
         components_of: Callable[[Tensor], Components],
     ):
-        self.log_weights = log_weights
-        self.parameters = parameters
-        self.components_of = components_of
+        self.log_weights, self.parameters, self.components_of = log_weights, parameters, components_of
         self.components = components_of(parameters)
 
     @property
@@ -168,7 +157,7 @@ class Mixture:
         return (self.weights * self.components.cdf(x.unsqueeze(-3))).sum(dim=-3)
 
     def pit(
-        self, x: Float[Tensor, "batch time target"], generator: Generator | int | None = None
+        self, x: Float[Tensor, "batch time target"], generator: Randomness = None
     ) -> Float[Tensor, "batch time target"]:
         """The probability integral transform: uniform when the forecasts are calibrated, whatever the distribution.
 
@@ -184,11 +173,7 @@ class Mixture:
     def quantile(
         self, p: float | Sequence[float] | Tensor
     ) -> Float[Tensor, "batch time target"] | Float[Tensor, "level batch time target"]:
-        """The p-quantile of each target, by bisection on the cdf.
-
-        Args:
-            p: one probability, or several, which then become a first axis of the answer.
-        """
+        """The p-quantile of each target, by bisection on the cdf; several probabilities become a first axis."""
         levels = torch.as_tensor(p, dtype=torch.float64)
         if levels.ndim == 0:
             return self._quantile(float(levels))
@@ -217,9 +202,7 @@ class Mixture:
             raise ValueError(f"an interval needs a level strictly between 0 and 1, got {level}")
         return self._quantile((1 - level) / 2), self._quantile((1 + level) / 2)
 
-    def sample(
-        self, n_samples: int, generator: Generator | int | None = None
-    ) -> Float[Tensor, "batch sample time target"]:
+    def sample(self, n_samples: int, generator: Randomness = None) -> Float[Tensor, "batch sample time target"]:
         """Independent draws: a particle by its weight, then an observation from it (joint over targets)."""
         generator = as_generator(generator, self.log_weights.device)
         batch, n_particles, n_steps = self.log_weights.shape
@@ -263,6 +246,5 @@ class Mixture:
         """Whether x has the mixture's steps and targets (torch would broadcast many wrong shapes silently)."""
         batch, _, n_steps, n_targets = self.components.mean.shape
         if tuple(x.shape[-3:]) != (batch, n_steps, n_targets):
-            raise ValueError(
-                f"expected values of shape (batch={batch}, time={n_steps}, target={n_targets}), got {tuple(x.shape)}"
-            )
+            expected = f"(batch={batch}, time={n_steps}, target={n_targets})"
+            raise ValueError(f"expected values of shape {expected}, got {tuple(x.shape)}")

@@ -1,4 +1,4 @@
-"""Scores of predictive distributions against what came (PROTOCOL's definitions).
+"""Scores of predictive distributions against what came.
 
 A missing observation is NaN, and so is its score: averages leave both out.
 """
@@ -19,16 +19,11 @@ COVERAGE_LEVELS = [round(0.05 * number, 2) for number in range(1, 20)]
 class OneStepScores(NamedTuple):
     """How good one-step predictive distributions are."""
 
-    mse: float
-    """Mean squared error of the predictive mean."""
-    picp: float
-    """Share of the observations inside the central interval."""
-    mpiw: float
-    """Mean width of that interval."""
-    crps: float
-    """Continuous ranked probability score of each target."""
-    nll: float
-    """Negative joint log density, in nats a step."""
+    mse: float  # mean squared error of the predictive mean
+    picp: float  # share of the observations inside the central interval
+    mpiw: float  # mean width of that interval
+    crps: float  # continuous ranked probability score of each target
+    nll: float  # negative joint log density, in nats a step
 
 
 def one_step_scores(

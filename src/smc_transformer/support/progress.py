@@ -11,7 +11,6 @@ class ProgressReport(Protocol):
 
     def advance(self, amount: int, message: str = "") -> None:
         """Count `amount` more units as done, with a short message on the latest state."""
-        ...
 
 
 class _Silent:
@@ -38,15 +37,9 @@ def progress_report(title: str, total: int, *, enabled: bool = True) -> Iterator
         TimeRemainingColumn,
     )
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[message]}"),
-    )
-    with Progress(*columns, console=console) as bar:
+    done = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    state = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[message]}"))
+    with Progress(*done, *state, console=console) as bar:
         task = bar.add_task(title, total=total, message="")
 
         class _Bar:

@@ -1,14 +1,16 @@
 """Randomness is an argument: a `torch.Generator`, a seed, or None for torch's default generator."""
 
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Generator
 
+Randomness: TypeAlias = Generator | int | None
 
-def as_generator(generator: Generator | int | None, device: torch.device | str = "cpu") -> Generator | None:
+
+def as_generator(generator: Randomness, device: torch.device | str = "cpu") -> Generator | None:
     """A generator for a seed; generators and None pass through."""
     if generator is None or isinstance(generator, Generator):
         return generator
