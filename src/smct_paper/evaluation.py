@@ -7,24 +7,18 @@ Only the first `n_targets` columns are scored, and only where they were observed
 and targets, on scaled values. docs/data.md defines the metrics.
 """
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Generator, Tensor
 
 from smc_transformer.empirical import Point, Samples
 from smc_transformer.inference.chunks import chunk_size, in_chunks
 from smc_transformer.learning.recipe import evenly_spaced
-from smc_transformer.scores import (
-    COVERAGE_LEVELS,
-    central_coverage,
-    energy_score,
-    joined,
-    pit_histogram,
-    target_scores,
-)
+from smc_transformer.scores import COVERAGE_LEVELS, central_coverage, energy_score, joined, pit_histogram, target_scores
 from smc_transformer.support.checks import check_count
 from smc_transformer.support.randomness import derived_generator
 from smct_paper.baselines.base import Method
@@ -42,31 +36,21 @@ NUMBERS_AT_ONCE = 2**24
 PER_STEP = ("mse", "picp", "mpiw", "crps")
 METRICS = (*PER_STEP, "winkler", "nll", "energy_score", "dist_mse")
 
-_UNISTEP, _MULTISTEP = range(2)
-
 
 @dataclass(frozen=True)
 class TaskScores:
-    """How good forecasts are at one task.
-
-    Attributes:
-        metrics: averages; None where the metric is not defined for the method (the interval of a point forecast, the
-            density of samples) or for the task.
-        per_step: the same averages for each step: mse, picp, mpiw, crps.
-        pit: counts of the probability integral transform in 20 equal bins; None for point forecasts.
-        coverage: "levels" of central intervals and the "shares" of observations inside; None likewise.
-        n_windows: number of windows scored.
-    """
+    """How good forecasts are at one task."""
 
     metrics: dict[str, float | None]
+    """Averages; None where the metric is not defined for the method (the interval of a point forecast, the density of
+    samples) or for the task."""
     per_step: dict[str, list[float]]
+    """The same averages for each step, of the metrics `PER_STEP`."""
     pit: list[int] | None
+    """Counts of the probability integral transform in 20 equal bins; None for point forecasts."""
     coverage: dict[str, list[float]] | None
+    """The "levels" of central intervals and the "shares" of observations inside; None likewise."""
     n_windows: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        return asdict(self)
 
 
 def evaluate(
@@ -86,54 +70,57 @@ def evaluate(
     """
     n_samples = check_count(n_samples, "n_samples")
     test = data.test[evenly_spaced(len(data.test), n_windows)]
-    with torch.no_grad():
-        return {
-            "unistep": _unistep(method, data, test, n_samples, seed),
-            "multistep": _multistep(method, data, test, n_samples, seed),
-        }
+    found = {}
+    for place, (task, score, n_steps) in enumerate(
+        (("unistep", _score_one_step, data.length), ("multistep", _score_paths, data.horizon))
+    ):
+        generator = derived_generator(seed, place)
+        at_once = chunk_size(NUMBERS_AT_ONCE, n_samples * n_steps * data.n_modelled)
+        with torch.no_grad():
+            parts = list(in_chunks(partial(score, method, data, n_samples, generator), at_once, test))
+        found[task] = _summary(parts)
+    return found
 
 
-def _unistep(method: Method, data: "Windows", test: Tensor, n_samples: int, seed: int) -> TaskScores:
-    generator = derived_generator(seed, _UNISTEP)
+def _score_one_step(
+    method: Method,
+    data: "Windows",
+    n_samples: int,
+    generator: Generator,
+    x: Float[Tensor, "window time_plus_1 n_inputs"],
+) -> dict[str, Tensor]:
+    predictive = method.one_step(x, generator)
+    # Modelled columns that are no targets are not scored: as if they were missing.
+    observed = x[:, 1:, : data.n_modelled].clone()
+    observed[..., data.n_targets :] = float("nan")
+    scores = target_scores(predictive, observed, LEVEL)
+    log_prob = predictive.log_prob(observed)
+    if log_prob is not None:  # joint over the targets of each step that has any
+        scores["nll"] = -log_prob.masked_fill(observed.isnan().all(dim=-1), float("nan"))
+    if data.name in SYNTHETIC and not method.is_point:
+        samples = predictive.sample(n_samples, generator)
+        scores["dist_mse"] = torch.full((len(x),), SYNTHETIC[data.name].distribution_mse(samples, x))
+    return scores
 
-    def score(x: Float[Tensor, "window time_plus_1 n_inputs"]) -> dict[str, Tensor]:
-        predictive = method.one_step(x, generator)
-        # Modelled columns that are no targets are not scored: as if they were missing.
-        observed = x[:, 1:, : data.n_modelled].clone()
-        observed[..., data.n_targets :] = float("nan")
-        scores = target_scores(predictive, observed, LEVEL)
-        log_prob = predictive.log_prob(observed)
-        if log_prob is not None:  # joint over the targets of each step that has any
-            scores["nll"] = -log_prob.masked_fill(observed.isnan().all(dim=-1), float("nan"))
-        if data.name in SYNTHETIC and not method.is_point:
-            samples = predictive.sample(n_samples, generator)
-            scores["dist_mse"] = torch.full((len(x),), SYNTHETIC[data.name].distribution_mse(samples, x))
-        return scores
 
-    at_once = chunk_size(NUMBERS_AT_ONCE, n_samples * data.length * data.n_modelled)
-    return _summary(list(in_chunks(score, at_once, test)))
-
-
-def _multistep(method: Method, data: "Windows", test: Tensor, n_samples: int, seed: int) -> TaskScores:
-    generator = derived_generator(seed, _MULTISTEP)
-
-    def score(x: Float[Tensor, "window time_plus_1 n_inputs"]) -> dict[str, Tensor]:
-        history, future = x[:, : data.history + 1], x[:, data.history + 1 :]
-        known = future[..., data.n_modelled :] if data.n_modelled < data.n_inputs else None
-        paths = method.paths(history, data.horizon, n_samples, known, generator)
-        expected = (len(x), n_samples, data.horizon, data.n_modelled)
-        if tuple(paths.shape) != expected:
-            raise ValueError(
-                f"paths must have shape (batch, sample, horizon, n_modelled) = {expected}, got {tuple(paths.shape)}"
-            )
-        paths, observed = paths[..., : data.n_targets], future[..., : data.n_targets]
-        predictive = Point(paths[:, 0]) if method.is_point else Samples(paths)
-        # All paths of a point forecast are the same: one of them has the same score.
-        energy = energy_score(paths[:, :1] if method.is_point else paths, observed)
-        return {**target_scores(predictive, observed, LEVEL), "energy_score": energy}
-
-    at_once = chunk_size(NUMBERS_AT_ONCE, n_samples * data.horizon * data.n_modelled)
-    return _summary(list(in_chunks(score, at_once, test)))
+def _score_paths(
+    method: Method,
+    data: "Windows",
+    n_samples: int,
+    generator: Generator,
+    x: Float[Tensor, "window time_plus_1 n_inputs"],
+) -> dict[str, Tensor]:
+    history, future = x[:, : data.history + 1], x[:, data.history + 1 :]
+    known = future[..., data.n_modelled :] if data.n_modelled < data.n_inputs else None
+    paths = method.paths(history, data.horizon, n_samples, known, generator)
+    expected, got = (len(x), n_samples, data.horizon, data.n_modelled), tuple(paths.shape)
+    if got != expected:
+        raise ValueError(f"paths must have shape (batch, sample, horizon, n_modelled) = {expected}, got {got}")
+    paths, observed = paths[..., : data.n_targets], future[..., : data.n_targets]
+    predictive = Point(paths[:, 0]) if method.is_point else Samples(paths)
+    # All paths of a point forecast are the same: one of them has the same score.
+    energy = energy_score(paths[:, :1] if method.is_point else paths, observed)
+    return {**target_scores(predictive, observed, LEVEL), "energy_score": energy}
 
 
 def _summary(parts: list[dict[str, Tensor]]) -> TaskScores:

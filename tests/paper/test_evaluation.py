@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -230,7 +231,7 @@ def test_scores_are_json_and_repeatable():
     first, second = (evaluate(Truth(), data, n_windows=50, n_samples=100, seed=3) for _ in range(2))
     assert first == second
     assert evaluate(Truth(), data, n_windows=50, n_samples=100, seed=4)["multistep"] != first["multistep"]
-    assert json.loads(json.dumps(first["unistep"].to_dict()))["n_windows"] == 50
+    assert json.loads(json.dumps(asdict(first["unistep"])))["n_windows"] == 50
 
 
 @pytest.mark.parametrize(("name", "mse", "dist_mse"), [("model1", 0.5, 0.5), ("model2", 0.324, 0.347)])

@@ -1,6 +1,7 @@
 """`smct data`: the data sets of the experiments, and their files."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,93 +29,75 @@ def add(commands: Commands) -> None:
         epilog="examples: smct data list; smct data prepare weather",
     )
     actions = data.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _add_list(actions)
-    _add_prepare(actions)
-
-
-def _add_list(actions: Commands) -> None:
-    parser = actions.add_parser(
+    _add_action(
+        actions,
         "list",
+        _run_list,
         help="what the data sets are, and which files are at hand",
         description=(
             "Lists the data sets and whether their files are found: in --data-dir, in the folder that "
             "SMC_TRANSFORMER_DATA names, or in the cache folder. Nothing is downloaded."
         ),
         epilog="example: smct data list",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--data-dir", type=Path, help="folder that is searched first")
-    add_json(parser)
-    parser.set_defaults(run=_run_list)
-
-
-def _add_prepare(actions: Commands) -> None:
-    parser = actions.add_parser(
+    prepare = _add_action(
+        actions,
         "prepare",
+        _run_prepare,
         help="find or download a data set's file, read it, and print what came out",
         description=(
             "Finds a data set's file, or downloads it from its publisher into the cache folder; reads it, cuts its "
             "windows, and prints rows, span, missing values and the number of windows."
         ),
         epilog="example: smct data prepare air_quality --split paper",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("name", choices=(*NAMES, "all"), metavar="NAME", help=f"{', '.join(NAMES)}, or all of them")
-    parser.add_argument("--data-dir", type=Path, help="folder that is searched first")
-    parser.add_argument(
+    prepare.add_argument("name", choices=(*NAMES, "all"), metavar="NAME", help=f"{', '.join(NAMES)}, or all of them")
+    prepare.add_argument(
         "--split",
         choices=("chronological", "paper"),
         default="chronological",
         help="how training, validation and test parts are cut (the synthetic sets have folds)",
     )
-    parser.add_argument("--seed", type=seed, default=0, help="seed of shuffles and of synthetic data")
+    prepare.add_argument("--seed", type=seed, default=0, help="seed of shuffles and of synthetic data")
+
+
+def _add_action(
+    actions: Commands, name: str, run: Callable[[argparse.Namespace], int], **texts: Any
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, formatter_class=argparse.ArgumentDefaultsHelpFormatter, **texts)
+    parser.add_argument("--data-dir", type=Path, help="folder that is searched first")
     add_json(parser)
-    parser.set_defaults(run=_run_prepare)
+    parser.set_defaults(run=run)
+    return parser
 
 
 def _run_list(options: argparse.Namespace) -> int:
+    from rich.table import Table
+
     from smct_paper.datasets import DATASETS
     from smct_paper.datasets.files import find_file
 
-    rows = []
-    for info in DATASETS.values():
-        found = None if info.file is None else find_file(info.file, options.data_dir)
-        row: dict[str, Any] = {
-            "name": info.name,
-            "title": info.title,
-            "inputs": info.n_inputs,
-            "targets": info.n_targets,
-            "L": info.window,
-            "history": info.history,
-            "horizon": info.horizon,
-            "publisher": info.publisher,
-            "licence": None if info.file is None else info.file.licence,
-            "file": None if found is None else str(found),
-        }
-        rows.append(row)
-    if options.json:
-        say_json(rows)
-    else:
-        say_table(_list_table(rows), WIDTH)
-    return 0
-
-
-def _list_table(rows: list[dict[str, Any]]) -> "Table":
-    from rich.table import Table
-
-    table = Table(title="data sets")
-    for name in ("name", "title"):
-        table.add_column(name)
+    rows: list[dict[str, Any]] = []
+    table = Table("name", "title", title="data sets")
     for name in ("inputs", "targets", "L", "history / horizon"):
         table.add_column(name, justify="right")
     table.add_column("publisher")
     table.add_column("file", overflow="fold")
-    for row in rows:
-        lengths = f"{row['history']} / {row['horizon']}"
-        file = "needs none" if row["publisher"] == "generated" else row["file"] or "not found"
-        numbers = (str(row[name]) for name in ("inputs", "targets", "L"))
-        table.add_row(row["name"], row["title"], *numbers, lengths, row["publisher"], file)
-    return table
+    for info in DATASETS.values():
+        found = None if info.file is None else find_file(info.file, options.data_dir)
+        what = {"name": info.name, "title": info.title}
+        lengths = {"inputs": info.n_inputs, "targets": info.n_targets, "L": info.window}
+        row = {**what, **lengths, "history": info.history, "horizon": info.horizon, "publisher": info.publisher}
+        licence = None if info.file is None else info.file.licence
+        rows.append({**row, "licence": licence, "file": None if found is None else str(found)})
+        file = "needs none" if info.file is None else str(found or "not found")
+        spans = (*map(str, lengths.values()), f"{info.history} / {info.horizon}")
+        table.add_row(*what.values(), *spans, info.publisher, file)
+    if options.json:
+        say_json(rows)
+    else:
+        say_table(table, WIDTH)
+    return 0
 
 
 def _run_prepare(options: argparse.Namespace) -> int:

@@ -1,23 +1,26 @@
 """`smct experiment`: run the paper's experiments, see how far they are, write the report."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from smc_transformer.cli.errors import CommandError
 from smc_transformer.cli.options import Commands, positive
+from smct_paper.experiments.grid import GROUPS, Cell, Choice, ChoiceError, select_cells
+from smct_paper.experiments.profiles import PROFILES, Profile
+from smct_paper.experiments.store import State, Store, last_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from smct_paper.experiments.grid import Cell
-    from smct_paper.experiments.profiles import Profile
-    from smct_paper.experiments.store import Store
-
-GROUPS = ("synthetic", "realworld", "all")
 RESULTS = Path("results")
-Action = Callable[[argparse.Namespace], int]
+STATES = {
+    "done": "finished already",
+    "failed": "failed before and tried again",
+    "changed": "finished with other settings or another profile and run again",
+    "open": "open",
+}
 
 
 def add(commands: Commands) -> None:
@@ -48,17 +51,11 @@ def _add_run(parts: Commands) -> None:
     )
     run.add_argument("group", choices=GROUPS, help="which data sets")
     _add_choice(run)
-    run.add_argument(
-        "--jobs", type=positive, default=argparse.SUPPRESS, help="worker processes (default: as many as cores)"
-    )
-    run.add_argument(
-        "--data-dir",
-        type=Path,
-        default=argparse.SUPPRESS,
-        help="folder with the data sets' files (default: $SMC_TRANSFORMER_DATA, else they are downloaded)",
-    )
+    _add(run, "--jobs", "worker processes (default: as many as cores)", type=positive)
+    files = "folder with the data sets' files (default: $SMC_TRANSFORMER_DATA, else they are downloaded)"
+    _add(run, "--data-dir", files, type=Path)
     run.add_argument("--fresh", action="store_true", help="forget the chosen cells first, finished or not")
-    run.set_defaults(run=_checked(run, _run))
+    run.set_defaults(run=_run, parser=run)
 
 
 def _add_list(parts: Commands) -> None:
@@ -70,7 +67,7 @@ def _add_list(parts: Commands) -> None:
     )
     listing.add_argument("group", choices=GROUPS, nargs="?", default="all", help="which data sets")
     _add_choice(listing)
-    listing.set_defaults(run=_checked(listing, _list))
+    listing.set_defaults(run=_list, parser=listing)
 
 
 def _add_report(parts: Commands) -> None:
@@ -86,73 +83,50 @@ def _add_report(parts: Commands) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     report.add_argument("--results", type=Path, default=RESULTS, help="folder of `smct experiment run`")
-    report.add_argument(
-        "--out", type=Path, default=argparse.SUPPRESS, help="folder for the report (default: the results' folder)"
-    )
+    _add(report, "--out", "folder for the report (default: the results' folder)", type=Path)
     report.add_argument("--no-train", action="store_true", help="leave out figures whose models are not trained yet")
     report.set_defaults(run=_report)
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     """Options that choose cells. Names are checked when the command runs: the registries import torch."""
-
-    def several(option: str, text: str) -> None:
-        parser.add_argument(option, nargs="+", action="extend", default=argparse.SUPPRESS, metavar="NAME", help=text)
-
-    several("--dataset", "some of the data sets")
-    several("--model", "some of the models: baselines by name, smc_transformer")
-    several(
-        "--config",
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "metavar": "NAME"}
+    _add(parser, "--dataset", "some of the data sets", **several)
+    _add(parser, "--model", "some of the models: baselines by name, smc_transformer", **several)
+    configs = (
         "some of the configurations: paper, best, default (of models without settings in the paper), for synthetic "
         "data with the number of particles (best-30); `ablations`: best with an ingredient left out, run only on "
-        "request",
+        "request"
     )
-    several("--split", "some of the splits of real data: chronological, paper")
-    parser.add_argument("--profile", choices=("quick", "paper"), default="quick", help="how long to train")
-    parser.add_argument(
-        "--seeds",
-        type=positive,
-        default=argparse.SUPPRESS,
-        help="seeds of each model on real data, folds on synthetic data (default: the profile's number, 5 folds)",
-    )
+    _add(parser, "--config", configs, **several)
+    _add(parser, "--split", "some of the splits of real data: chronological, paper", **several)
+    parser.add_argument("--profile", choices=tuple(PROFILES), default="quick", help="how long to train")
+    seeds = "seeds of each model on real data, folds on synthetic data (default: the profile's number, 5 folds)"
+    _add(parser, "--seeds", seeds, type=positive)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the results")
 
 
-def _checked(parser: argparse.ArgumentParser, action: Action) -> Action:
-    """The action, with wrong choices reported as argparse reports wrong usage."""
-
-    def run(options: argparse.Namespace) -> int:
-        from smct_paper.experiments.grid import ChoiceError
-
-        try:
-            return action(options)
-        except ChoiceError as error:
-            parser.error(str(error))
-
-    return run
+def _add(parser: argparse.ArgumentParser, option: str, text: str, **settings: Any) -> None:
+    """An option that is absent unless given, so that its help does not say that it is None by default."""
+    parser.add_argument(option, default=argparse.SUPPRESS, help=text, **settings)
 
 
-def _chosen(options: argparse.Namespace) -> "tuple[list[Cell], Profile, Store]":
-    from smct_paper.experiments.grid import Choice, select_cells
-    from smct_paper.experiments.profiles import PROFILES
-    from smct_paper.experiments.store import Store
-
+def _chosen(options: argparse.Namespace) -> tuple[list[Cell], Profile, Store]:
     profile = PROFILES[options.profile]
-    choice = Choice(
-        datasets=getattr(options, "dataset", None),
-        models=getattr(options, "model", None),
-        configs=getattr(options, "config", None),
-        splits=getattr(options, "split", None),
-        seeds=getattr(options, "seeds", None),
-    )
-    return select_cells(options.group, profile, choice), profile, Store(options.out)
+    named = {"datasets": "dataset", "models": "model", "configs": "config", "splits": "split", "seeds": "seeds"}
+    choice = Choice(**{name: getattr(options, option, None) for name, option in named.items()})
+    try:
+        return select_cells(options.group, profile, choice), profile, Store(options.out)
+    except ChoiceError as error:
+        parser: argparse.ArgumentParser = options.parser
+        parser.error(str(error))
 
 
 def _run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
+    from smct_paper.experiments import runner
     from smct_paper.experiments.progress import say
-    from smct_paper.experiments.runner import run_grid, states
 
     cells, profile, store = _chosen(options)
     if store.has_lost_its_cells:
@@ -160,44 +134,32 @@ def _run(options: argparse.Namespace) -> int:
     if options.fresh:
         store.remove(cells)
     console = Console()
-    found = states(cells, profile, store)
+    found = runner.states(cells, profile, store)
+    _say_plan(console, profile, found, options)
     todo = [cell for cell, state in found.items() if state != "done"]
-    say(console, profile.describe(getattr(options, "seeds", None)))
-    say(console, _plan(list(found.values())))
+    given: dict[str, Any] = {name: getattr(options, name, None) for name in ("jobs", "data_dir")}
     try:
-        outcome = run_grid(
-            todo,
-            profile,
-            store,
-            jobs=getattr(options, "jobs", None),
-            data_dir=getattr(options, "data_dir", None),
-            console=console,
-        )
+        outcome = runner.run_grid(todo, profile, store, console=console, **given)
     except KeyboardInterrupt:
         say(console, "stopped: finished cells are kept, the same command goes on from here")
         raise
     say(console, f"{outcome.finished} cells finished, {len(outcome.failed)} failed; results: {store.results}")
-    _say_failures(console, store, list(outcome.failed))
+    _say_failures(console, store, outcome.failed)
     return 1 if outcome.failed else 0
 
 
-def _plan(found: list[str]) -> str:
+def _say_plan(console: "Console", profile: Profile, found: dict[Cell, State], options: argparse.Namespace) -> None:
     """What a run is going to do."""
-    words = {
-        "done": "finished already",
-        "failed": "failed before and tried again",
-        "changed": "finished with other settings or another profile and run again",
-        "open": "open",
-    }
-    counts = {state: found.count(state) for state in words}
-    return f"{len(found)} cells: " + ", ".join(
-        f"{counts[state]} {text}" for state, text in words.items() if counts[state]
-    )
-
-
-def _say_failures(console: "Console", store: "Store", cells: "list[Cell]") -> None:
     from smct_paper.experiments.progress import say
-    from smct_paper.experiments.store import last_line
+
+    states = list(found.values())
+    counts = ", ".join(f"{states.count(state)} {text}" for state, text in STATES.items() if state in states)
+    say(console, profile.describe(getattr(options, "seeds", None)))
+    say(console, f"{len(states)} cells: {counts}")
+
+
+def _say_failures(console: "Console", store: Store, cells: Iterable[Cell]) -> None:
+    from smct_paper.experiments.progress import say
 
     for cell in cells:
         error = (store.read(cell) or {}).get("error", "")
@@ -208,7 +170,6 @@ def _list(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from smct_paper.experiments.progress import say
     from smct_paper.experiments.runner import states
 
     cells, profile, store = _chosen(options)
@@ -219,16 +180,15 @@ def _list(options: argparse.Namespace) -> int:
     table = Table()
     for title in ("data set", "split", "model", "configuration"):
         table.add_column(title, overflow="fold")  # a name that is cut off cannot be typed
-    for title in ("done", "failed", "changed", "open"):
-        table.add_column(title, justify="right")
+    for state in STATES:
+        table.add_column(state, justify="right")
     rows: dict[tuple[str, str, str, str], list[str]] = {}
     for cell, state in found.items():
         rows.setdefault((cell.dataset, cell.split, cell.model, cell.config), []).append(state)
     for row, of_row in rows.items():
-        table.add_row(*row, *(str(of_row.count(state) or "") for state in ("done", "failed", "changed", "open")))
+        table.add_row(*row, *(str(of_row.count(state) or "") for state in STATES))
     console.print(table)
-    say(console, profile.describe(getattr(options, "seeds", None)))
-    say(console, _plan(list(found.values())))
+    _say_plan(console, profile, found, options)
     _say_failures(console, store, [cell for cell, state in found.items() if state == "failed"])
     return 0
 
@@ -237,11 +197,9 @@ def _report(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from smct_paper.experiments.report import write_report
-    from smct_paper.experiments.store import Store
 
     store = Store(options.results)
     if store.cells.is_dir():
         store.assemble()  # a run that was killed may have left an older results.json
-    out = getattr(options, "out", options.results)
-    write_report(options.results, out, Console(), train=not options.no_train)
+    write_report(options.results, getattr(options, "out", options.results), Console(), train=not options.no_train)
     return 0

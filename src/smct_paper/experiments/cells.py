@@ -1,10 +1,12 @@
 """One cell: load the data, train, score both tasks."""
 
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from smc_transformer.support.as_json import plain
 from smct_paper.experiments.grid import FOLDS, Cell
 from smct_paper.experiments.profiles import Profile
 
@@ -37,35 +39,15 @@ def run_cell(cell: Cell, profile: Profile, data_dir: Path | None) -> dict[str, A
         {
             "training": training,
             "seconds": {"fit": round(trained - started, 3), "evaluate": round(finished - trained, 3)},
-            "tasks": {
-                task: {
-                    "metrics": _finite(task, scores.metrics),
-                    "per_step": scores.per_step,
-                    "pit": scores.pit,
-                    "coverage": scores.coverage,
-                    "n_windows": scores.n_windows,
-                }
-                for task, scores in tasks.items()
-            },
+            "tasks": {task: _finite(task, asdict(scores)) for task, scores in tasks.items()},
         }
     )
 
 
-def plain(value: Any) -> Any:
-    """The value as JSON has it: lists for tuples, null for numbers that are not finite."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not isfinite(value):
-        return None
-    return value
-
-
-def _finite(task: str, metrics: dict[str, float | None]) -> dict[str, float | None]:
+def _finite(task: str, scores: dict[str, Any]) -> dict[str, Any]:
     """None means that the method does not have the score; a score that overflowed must not become None as well."""
-    broken = {name: value for name, value in metrics.items() if value is not None and not isfinite(value)}
+    broken = {name: value for name, value in scores["metrics"].items() if value is not None and not isfinite(value)}
     if broken:
         listed = ", ".join(f"{name} is {value}" for name, value in broken.items())
         raise ArithmeticError(f"{task} scores are not finite: {listed}")
-    return metrics
+    return scores

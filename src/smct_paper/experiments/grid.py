@@ -1,7 +1,7 @@
 """Which cells there are: every data set with every split, model, configuration and seed, or a choice of them."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import product
 
 from smct_paper.experiments.profiles import N_FOLDS, Profile
@@ -30,21 +30,16 @@ class ChoiceError(ValueError):
 
 @dataclass(frozen=True)
 class Cell:
-    """One training and its scores.
-
-    Attributes:
-        dataset: name of the data set.
-        split: "chronological" or "paper", and "folds" for synthetic data.
-        model: name of the method.
-        config: its settings: "paper", "best", ...
-        seed: of the training; on synthetic data also the number of the fold.
-    """
+    """One training and its scores."""
 
     dataset: str
     split: str
+    """`CHRONOLOGICAL` or `PAPER_SPLIT`, and `FOLDS` of synthetic data."""
     model: str
     config: str
+    """Of the model: "paper", "best", ..."""
     seed: int
+    """Of the training; on synthetic data also the number of the fold."""
 
     @property
     def name(self) -> str:
@@ -58,13 +53,7 @@ class Cell:
 
     def identity(self) -> dict[str, str | int]:
         """The keys by which a result is found again."""
-        return {
-            "dataset": self.dataset,
-            "split": self.split,
-            "model": self.model,
-            "config": self.config,
-            self.repetition: self.seed,
-        }
+        return {self.repetition if name == "seed" else name: value for name, value in asdict(self).items()}
 
     def __str__(self) -> str:
         return f"{self.dataset} {self.split} {self.model} {self.config} {self.repetition} {self.seed}"
@@ -72,36 +61,30 @@ class Cell:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the user wants of the grid; None is what there is by default.
-
-    Attributes:
-        datasets: names of data sets.
-        models: names of methods.
-        configs: names of configurations; "ablations" stands for all `best-...`.
-        splits: of real data: "chronological", "paper".
-        seeds: how many seeds (or folds, of which there are five) instead of the profile's number.
-    """
+    """What the user wants of the grid; None is what there is by default."""
 
     datasets: Sequence[str] | None = None
     models: Sequence[str] | None = None
     configs: Sequence[str] | None = None
+    """`ABLATIONS` stands for all that leave an ingredient out."""
     splits: Sequence[str] | None = None
+    """Of real data."""
     seeds: int | None = None
+    """How many seeds (or folds, of which there are five) instead of the profile's number."""
 
 
-def select_cells(group: str, profile: Profile, choice: Choice | None = None) -> list[Cell]:
+EVERYTHING = Choice()
+
+
+def select_cells(group: str, profile: Profile, choice: Choice = EVERYTHING) -> list[Cell]:
     """The cells of a group ("synthetic", "realworld" or "all") that fit a choice.
 
     Raises:
         ChoiceError: a name is unknown, or no cell fits.
     """
-    choice = choice or Choice()
     _check_names(group, choice)
-    cells: list[Cell] = []
-    if group in ("synthetic", "all"):
-        cells += synthetic_grid(choice)
-    if group in ("realworld", "all"):
-        cells += realworld_grid(profile, choice)
+    cells = synthetic_grid(choice) if group != "realworld" else []
+    cells += realworld_grid(profile, choice) if group != "synthetic" else []
     if not cells:
         raise ChoiceError(
             "no cell fits this choice of data sets, models, configurations and splits (the baselines have the "
@@ -111,21 +94,18 @@ def select_cells(group: str, profile: Profile, choice: Choice | None = None) -> 
     return cells
 
 
-def synthetic_grid(choice: Choice | None = None) -> list[Cell]:
+def synthetic_grid(choice: Choice = EVERYTHING) -> list[Cell]:
     """Cells on synthetic data: every model on every fold."""
-    choice = choice or Choice()
-    n_folds = min(choice.seeds or N_FOLDS, N_FOLDS)
     return [
         Cell(dataset, FOLDS, model, config, fold)
         for dataset in _chosen(synthetic_names(), choice.datasets)
         for model, config in _variants(SYNTHETIC_CONFIGS, choice)
-        for fold in range(n_folds)
+        for fold in range(min(choice.seeds or N_FOLDS, N_FOLDS))
     ]
 
 
-def realworld_grid(profile: Profile, choice: Choice | None = None) -> list[Cell]:
+def realworld_grid(profile: Profile, choice: Choice = EVERYTHING) -> list[Cell]:
     """Cells on real data, in both splits."""
-    choice = choice or Choice()
     configs = (*REALWORLD_CONFIGS, *(ablation_names() if choice.configs else ()))
     variants = [
         (model, config)
@@ -150,10 +130,9 @@ def synthetic_names() -> tuple[str, ...]:
 
 def realworld_names() -> tuple[str, ...]:
     """Data sets of real measurements."""
-    from smct_paper.datasets import DATASETS
+    from smct_paper.datasets import DATASETS, SYNTHETIC
 
-    synthetic = synthetic_names()
-    return tuple(name for name in DATASETS if name not in synthetic)
+    return tuple(name for name in DATASETS if name not in SYNTHETIC)
 
 
 def model_names() -> tuple[str, ...]:
@@ -177,12 +156,13 @@ def baseline_config(model: str) -> str:
 
 def _variants(smc_configs: Iterable[str], choice: Choice) -> list[tuple[str, str]]:
     """Pairs of a model and one of its configurations."""
-    wanted = _expanded(choice.configs)
+    wanted = choice.configs
+    if wanted is not None and ABLATIONS in wanted:
+        wanted = (*wanted, *ablation_names())
     return [
         (model, config)
         for model in _chosen(model_names(), choice.models)
-        for config in (smc_configs if model == SMC_TRANSFORMER else (baseline_config(model),))
-        if wanted is None or config in wanted
+        for config in _chosen(smc_configs if model == SMC_TRANSFORMER else (baseline_config(model),), wanted)
     ]
 
 
@@ -202,38 +182,20 @@ def _chosen(names: Iterable[str], wanted: Sequence[str] | None) -> list[str]:
     return [name for name in names if wanted is None or name in wanted]
 
 
-def _expanded(configs: Sequence[str] | None) -> set[str] | None:
-    if configs is None:
-        return None
-    return set(configs) | (set(ablation_names()) if ABLATIONS in configs else set())
-
-
 def _check_names(group: str, choice: Choice) -> None:
-    def datasets() -> tuple[str, ...]:
-        synthetic = synthetic_names() if group != "realworld" else ()
-        return (*synthetic, *(realworld_names() if group != "synthetic" else ()))
-
-    def configs() -> tuple[str, ...]:
-        synthetic = SYNTHETIC_CONFIGS if group != "realworld" else ()
-        real = (*REALWORLD_CONFIGS, *ablation_names(), ABLATIONS) if group != "synthetic" else ("paper",)
-        return (*synthetic, *real, "default")
-
     if group not in GROUPS:
         raise ChoiceError(f"unknown group {group!r}; there are: {', '.join(GROUPS)}")
     if group == "synthetic" and choice.splits is not None:
         raise ChoiceError("synthetic data are cross-validated in folds: a split is for real data only")
-    _check("data set", choice.datasets, datasets)
-    _check("model", choice.models, model_names)
-    _check("configuration", choice.configs, configs)
-    _check("split", choice.splits, lambda: SPLITS)
-
-
-def _check(kind: str, wanted: Sequence[str] | None, names: Callable[[], tuple[str, ...]]) -> None:
-    """Names are looked up only when there is something to check: the registries import torch."""
-    if not wanted:
-        return
-    known = names()
-    unknown = [name for name in wanted if name not in known]
-    if unknown:
-        listed = ", ".join(repr(name) for name in unknown)
-        raise ChoiceError(f"unknown {kind} {listed}; there are: {', '.join(dict.fromkeys(known))}")
+    synthetic = (synthetic_names(), SYNTHETIC_CONFIGS) if group != "realworld" else ((), ())
+    real_configs = (*REALWORLD_CONFIGS, *ablation_names(), ABLATIONS)
+    real = (realworld_names(), real_configs) if group != "synthetic" else ((), ("paper",))
+    for kind, wanted, known in (
+        ("data set", choice.datasets, (*synthetic[0], *real[0])),
+        ("model", choice.models, model_names()),
+        ("configuration", choice.configs, (*synthetic[1], *real[1], "default")),
+        ("split", choice.splits, SPLITS),
+    ):
+        unknown = ", ".join(repr(name) for name in wanted or () if name not in known)
+        if unknown:
+            raise ChoiceError(f"unknown {kind} {unknown}; there are: {', '.join(dict.fromkeys(known))}")

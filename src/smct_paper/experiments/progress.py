@@ -77,21 +77,14 @@ class PlainDisplay:
 
     def ended(self, cell: Cell, seconds: float, record: dict[str, Any]) -> None:
         """Say that a cell ended."""
-        left = self._progress.seconds_left()
-        rest = f", about {duration(left)} left" if left and self._progress.count < self._progress.total else ""
+        count, total, left = self._progress.count, self._progress.total, self._progress.seconds_left()
+        rest = f", about {duration(left)} left" if left and count < total else ""
         outcome = f"failed: {last_line(record['error'])}" if "error" in record else summary(record)
-        say(
-            self._console,
-            f"[{self._progress.count}/{self._progress.total}] {cell}: {outcome} ({duration(seconds)}{rest})",
-        )
+        say(self._console, f"[{count}/{total}] {cell}: {outcome} ({duration(seconds)}{rest})")
 
 
-class LiveDisplay:
+class LiveDisplay(PlainDisplay):
     """A bar for the grid and a line for each running cell, redrawn in place; failures stay on the screen."""
-
-    def __init__(self, progress: GridProgress, console: Console) -> None:
-        self._progress = progress
-        self._console = console
 
     def ended(self, cell: Cell, seconds: float, record: dict[str, Any]) -> None:
         """Say that a cell failed; the bar shows the others."""
@@ -111,19 +104,14 @@ class LiveDisplay:
         )
         running = Table.grid(padding=(0, 2))
         for cell, started in progress.running.items():
-            running.add_row(
-                f"  {cell.dataset}",
-                cell.split,
-                f"{cell.model} {cell.config}",
-                f"{cell.repetition} {cell.seed}",
-                duration(monotonic() - started),
-                style="dim",
-            )
+            method, repetition = f"{cell.model} {cell.config}", f"{cell.repetition} {cell.seed}"
+            spent = duration(monotonic() - started)
+            running.add_row(f"  {cell.dataset}", cell.split, method, repetition, spent, style="dim")
         return Group(bar, running)
 
 
 @contextmanager
-def display(progress: GridProgress, console: Console) -> Iterator[PlainDisplay | LiveDisplay]:
+def display(progress: GridProgress, console: Console) -> Iterator[PlainDisplay]:
     """The display that suits where the output goes."""
     if not console.is_terminal:
         yield PlainDisplay(progress, console)
@@ -148,9 +136,9 @@ def duration(seconds: float) -> str:
 
 def summary(record: dict[str, Any]) -> str:
     """One or two scores of each task."""
-    return ", ".join(f"{task} {_scores(scores['metrics'])}" for task, scores in record["tasks"].items())
-
-
-def _scores(metrics: dict[str, float | None]) -> str:
-    shown = {name: metrics.get(name) for name in ("mse", "crps")}
-    return " ".join(f"{name} {value:.4g}" for name, value in shown.items() if value is not None)
+    metrics = {task: scores["metrics"] for task, scores in record["tasks"].items()}
+    parts = {
+        task: [f"{name} {found[name]:.4g}" for name in ("mse", "crps") if found.get(name) is not None]
+        for task, found in metrics.items()
+    }
+    return ", ".join(" ".join((task, *shown)) for task, shown in parts.items())

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from rich.console import Console
 from smct_paper.experiments.cells import run_cell
 from smct_paper.experiments.costs import expected_cost
 from smct_paper.experiments.grid import Cell
+from smct_paper.experiments.methods import wanted_of
 from smct_paper.experiments.profiles import Profile
-from smct_paper.experiments.progress import GridProgress, LiveDisplay, PlainDisplay, display
+from smct_paper.experiments.progress import GridProgress, display
 from smct_paper.experiments.store import State, Store
 from smct_paper.experiments.versions import versions
 from smct_paper.experiments.workers import Task, Worker, n_cores, wait_for
@@ -31,14 +33,9 @@ class Outcome:
     failed: dict[Cell, str]
 
 
-def wanted_of(cell: Cell, profile: Profile) -> dict[str, Any]:
-    """What a cell is run with, as it is written down; a finished cell with anything else does not count."""
-    return {"profile": profile.name, "settings": _settings(cell, profile), "evaluation": profile.evaluation()}
-
-
 def states(cells: Sequence[Cell], profile: Profile, store: Store) -> dict[Cell, State]:
     """How far each cell is."""
-    return {cell: store.state(cell, wanted) for cell, wanted in _wanted(cells, profile).items()}
+    return {cell: store.state(cell, wanted) for cell, wanted in wanted_of(cells, profile).items()}
 
 
 def unavailable_data(cells: Sequence[Cell], data_dir: Path | None) -> dict[str, str]:
@@ -85,27 +82,26 @@ def run_grid(
         KeyboardInterrupt: Ctrl-C, or a signal to end; what was finished is written down.
     """
     jobs = jobs or n_cores()
-    wanted = _wanted(cells, profile)
+    wanted = wanted_of(cells, profile)
     made_with = versions()
     unavailable = unavailable_data(cells, data_dir)
     progress = GridProgress(cells, min(jobs, max(1, len(cells))))
-
-    def write_down(cell: Cell, answer: dict[str, Any]) -> None:
-        store.write(cell, {**wanted[cell], **answer, "versions": made_with})
-
-    def start_worker() -> Worker:
-        return Worker(task, n_threads=max(1, n_cores() // jobs))
-
-    queue = deque(sorted(cells, key=expected_cost, reverse=True))
     try:
         with _ending_is_an_interrupt(), display(progress, console) as shown:
-            for cell in [cell for cell in queue if cell.dataset in unavailable]:
-                queue.remove(cell)
-                answer = {"error": unavailable[cell.dataset]}
-                write_down(cell, answer)
-                progress.begin(cell)
-                shown.ended(cell, progress.end(cell, answer["error"]), answer)
-            _work_through(queue, (profile, data_dir), jobs, start_worker, write_down, progress, shown)
+
+            def ended(cell: Cell, answer: dict[str, Any]) -> None:
+                store.write(cell, {**wanted[cell], **answer, "versions": made_with})
+                shown.ended(cell, progress.end(cell, answer.get("error")), answer)
+
+            queue: deque[Cell] = deque()
+            for cell in sorted(cells, key=expected_cost, reverse=True):
+                if cell.dataset in unavailable:
+                    progress.begin(cell)
+                    ended(cell, {"error": unavailable[cell.dataset]})
+                else:
+                    queue.append(cell)
+            start_worker = partial(Worker, task, n_threads=max(1, n_cores() // jobs))
+            _work_through(queue, (profile, data_dir), jobs, start_worker, progress.begin, ended)
     finally:
         store.assemble()
     return Outcome(finished=len(progress.finished), failed=progress.failed)
@@ -116,9 +112,8 @@ def _work_through(
     arguments: tuple[Any, ...],
     jobs: int,
     start_worker: Callable[[], Worker],
-    write_down: Callable[[Cell, dict[str, Any]], None],
-    progress: GridProgress,
-    shown: PlainDisplay | LiveDisplay,
+    began: Callable[[Cell], None],
+    ended: Callable[[Cell, dict[str, Any]], None],
 ) -> None:
     idle: list[Worker] = []
     busy: dict[Worker, Cell] = {}
@@ -128,14 +123,11 @@ def _work_through(
                 worker = idle.pop() if idle else start_worker()
                 cell = busy[worker] = queue.popleft()
                 worker.begin((cell, *arguments))
-                progress.begin(cell)
+                began(cell)
             for worker in wait_for(list(busy), POLL_SECONDS):
-                cell = busy[worker]
                 answer, alive = worker.finish()
-                write_down(cell, answer)
+                ended(busy[worker], answer)
                 del busy[worker]
-                seconds = progress.end(cell, answer.get("error"))
-                shown.ended(cell, seconds, answer)
                 if alive:
                     idle.append(worker)
                 else:
@@ -143,25 +135,6 @@ def _work_through(
     finally:
         for worker in (*idle, *busy):
             worker.stop()
-
-
-def _wanted(cells: Sequence[Cell], profile: Profile) -> dict[Cell, dict[str, Any]]:
-    """`wanted_of` each cell, worked out once for all its seeds."""
-    known: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for cell in cells:
-        key = (cell.dataset, cell.model, cell.config)
-        if key not in known:
-            known[key] = wanted_of(cell, profile)
-    return {cell: known[cell.dataset, cell.model, cell.config] for cell in cells}
-
-
-def _settings(cell: Cell, profile: Profile) -> dict[str, Any] | None:
-    from smct_paper.experiments.methods import settings_of
-
-    try:
-        return settings_of(cell, profile)
-    except Exception:  # the cell fails with the same error in its worker, where it is written down
-        return None
 
 
 @contextmanager

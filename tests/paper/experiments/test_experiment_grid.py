@@ -95,7 +95,7 @@ def test_seeds_are_counted_from_nought_and_there_are_five_folds_at_most():
         ("realworld", Choice(splits=["random"]), "unknown split 'random'; there are: chronological, paper"),
         ("synthetic", Choice(splits=["paper"]), "folds"),
         ("realworld", Choice(configs=["ablations"], splits=["paper"]), "no cell fits"),
-        ("real", None, "unknown group 'real'; there are: synthetic, realworld, all"),
+        ("real", Choice(), "unknown group 'real'; there are: synthetic, realworld, all"),
     ],
 )
 def test_unknown_names_are_answered_with_what_there_is(group, choice, message):
