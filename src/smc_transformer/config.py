@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from smc_transformer.nn.covariance import COVARIANCES
 from smc_transformer.nn.encoders import ENCODERS
-from smc_transformer.nn.observation.registry import OBSERVATION_MODELS
+from smc_transformer.nn.observation import OBSERVATION_MODELS
 from smc_transformer.nn.readout import READOUTS
 from smc_transformer.support.checks import check_choice, check_count, check_number
 from smc_transformer.support.settings import FrozenSettings

@@ -18,8 +18,7 @@ from smc_transformer.nn.attention import Noise, StochasticSelfAttention
 from smc_transformer.nn.covariance import Covariance
 from smc_transformer.nn.encoders import CausalEncoder, EncoderSettings, as_encoder, make_encoder
 from smc_transformer.nn.initialisation import initialise_weights
-from smc_transformer.nn.observation import ObservationModel
-from smc_transformer.nn.observation.registry import OBSERVATION_MODELS, ObservationSettings
+from smc_transformer.nn.observation import OBSERVATION_MODELS, ObservationModel, ObservationSettings
 from smc_transformer.nn.readout import READOUTS
 from smc_transformer.support.checks import check_sequences
 from smc_transformer.support.randomness import as_generator

@@ -147,8 +147,8 @@ class StochasticSelfAttention(nn.Module):
         mask = torch.ones(shape[-2], shape[-2], dtype=torch.bool, device=device).tril()
         if self.window is not None:
             mask = mask.triu(1 - self.window)
-        by_head = (part.unflatten(-1, (self.n_heads, -1)).transpose(-2, -3).flatten(0, 1) for part in latents)
-        context = F.scaled_dot_product_attention(*by_head, attn_mask=mask)
+        by_head = [part.unflatten(-1, (self.n_heads, -1)).transpose(-2, -3).flatten(0, 1) for part in latents]
+        context = F.scaled_dot_product_attention(by_head[0], by_head[1], by_head[2], attn_mask=mask)
         return self.output(context.unflatten(0, shape[:2]).transpose(-2, -3).flatten(-2))
 
 

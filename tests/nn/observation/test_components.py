@@ -93,7 +93,7 @@ class StudentT(Gaussian):
         super().make(copy)
         root = torch.linalg.cholesky(self.matrix)
         return StudentTComponents(
-            copy(self.location), copy(self.scale), root, torch.tensor(DEGREES, dtype=torch.float64)
+            copy(self.location), root, copy(self.scale), torch.tensor(DEGREES, dtype=torch.float64)
         )
 
     def exact_log_prob(self, row, x, coordinates):
@@ -313,8 +313,8 @@ def test_student_t_samples_share_one_precision():
     # Given that one target is far out, the others are too, even without correlation.
     components = StudentTComponents(
         torch.zeros(N_DRAWS, 2, dtype=torch.float64),
-        torch.ones(N_DRAWS, 2, dtype=torch.float64),
         torch.eye(2, dtype=torch.float64),
+        torch.ones(N_DRAWS, 2, dtype=torch.float64),
         torch.tensor(DEGREES, dtype=torch.float64),
     )
     samples = components.sample(as_generator(0))

@@ -67,7 +67,7 @@ class CausalLayer(nn.Module):
         keys, values = torch.cat((past_keys, keys), dim=1), torch.cat((past_values, values), dim=1)
         n_past, n_new = past_keys.shape[1], x.shape[1]
         visible = torch.ones(n_new, n_past + n_new, dtype=torch.bool, device=x.device).tril(n_past)
-        by_head = (part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for part in (queries, keys, values))
-        context = F.scaled_dot_product_attention(*by_head, attn_mask=visible)
+        by_head = [part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for part in (queries, keys, values)]
+        context = F.scaled_dot_product_attention(by_head[0], by_head[1], by_head[2], attn_mask=visible)
         hidden = self.attention_norm(x + self.output(context.transpose(1, 2).flatten(2)))
         return self.output_norm(hidden + self.feed_forward(hidden)), keys, values

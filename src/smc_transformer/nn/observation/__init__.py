@@ -1,4 +1,11 @@
-"""observation models: how X_t is distributed. A new one is a new file here, or a user's own class."""
+"""Observation models: how X_t is distributed.
+
+A new one is a new file here and a line in `OBSERVATION_MODELS`, where `SMCTransformerConfig.observation` finds it by
+name; or a user's own class.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 from smc_transformer.nn.observation.base import ObservationModel
 from smc_transformer.nn.observation.categorical import CategoricalMixture, CategoricalObservation
@@ -8,6 +15,7 @@ from smc_transformer.nn.observation.negative_binomial import NegativeBinomialObs
 from smc_transformer.nn.observation.student_t import StudentTObservation
 
 __all__ = [
+    "OBSERVATION_MODELS",
     "CategoricalMixture",
     "CategoricalObservation",
     "GaussianMixture",
@@ -15,5 +23,24 @@ __all__ = [
     "HeteroscedasticObservation",
     "NegativeBinomialObservation",
     "ObservationModel",
+    "ObservationSettings",
     "StudentTObservation",
 ]
+
+
+class ObservationSettings(NamedTuple):
+    """What an observation model may be made from; the names are those of `SMCTransformerConfig`."""
+
+    n_targets: int
+    observation_covariance: str
+    initial_observation_variance: float
+    n_classes: int | None
+
+
+OBSERVATION_MODELS: dict[str, Callable[[ObservationSettings], ObservationModel]] = {
+    "gaussian": lambda s: GaussianObservation(s.n_targets, s.observation_covariance, s.initial_observation_variance),
+    "heteroscedastic": lambda s: HeteroscedasticObservation(s.n_targets, s.initial_observation_variance),
+    "student_t": lambda s: StudentTObservation(s.n_targets, s.initial_observation_variance),
+    "negative_binomial": lambda s: NegativeBinomialObservation(s.n_targets),
+    "categorical": lambda s: CategoricalObservation(s.n_classes or 0),
+}

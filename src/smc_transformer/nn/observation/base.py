@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from smc_transformer.kernels.elliptical import Elliptical
@@ -25,9 +25,11 @@ class ObservationModel(nn.Module, ABC):
         n_parameters: raw parameters of one distribution: outputs that the read-out must have.
         can_shift: whether `predict_change` makes sense for this distribution; the model refuses it otherwise.
         support: the values that targets can have; None: all numbers.
+        mixture_type: what `mixture` makes.
     """
 
     can_shift = True
+    mixture_type: type[Mixture] = Mixture
     support: WholeNumbers | None = None
 
     def __init__(self, n_targets: int, n_parameters: int):
@@ -70,14 +72,10 @@ class ObservationModel(nn.Module, ABC):
         """Raise a ValueError when targets have values outside the support; NaN is missing, and allowed."""
         if self.support is None:
             return
-        targets = x[..., : self.n_targets]
-        wrong = self.support.denies(targets)
-        if wrong.any():
-            place = wrong.nonzero()[0].tolist()
-            value = targets[tuple(place)].item()
-            raise ValueError(
-                f"{name} holds {value:g} at {place} (batch, time, feature), but {self.support.description}"
-            )
+        wrong = self.support.denies(x[..., : self.n_targets]).nonzero().tolist()
+        if wrong:
+            value, description = x[tuple(wrong[0])].item(), self.support.description
+            raise ValueError(f"{name} holds {value:g} at {wrong[0]} (batch, time, feature), but {description}")
 
     def mixture(
         self,
@@ -85,7 +83,7 @@ class ObservationModel(nn.Module, ABC):
         parameters: Float[Tensor, "batch particle time n_parameters"],
     ) -> Mixture:
         """The predictive distribution of weighted particles."""
-        return Mixture(log_weights, parameters, self.snapshot().components)
+        return self.mixture_type(log_weights, parameters, self.snapshot().components)
 
     def snapshot(self) -> "ObservationModel":
         """A frozen copy: what is learned later must not change forecasts made before."""
@@ -98,12 +96,10 @@ class ObservationModel(nn.Module, ABC):
         weights: Float[Tensor, "batch trajectory"],
     ) -> Any:
         """What the EM step needs of a batch; None for an observation model that is learned by gradient alone."""
-        del targets, parameters, weights
         return None
 
     def forecast_statistics(self, parameters: Float[Tensor, "batch path horizon n_parameters"]) -> Any:
         """What the EM step needs of forecast paths, where nothing was observed; None if there is no such thing."""
-        del parameters
         return None
 
     def merge(self, statistics: list[Any], shares: list[float]) -> Any:
@@ -123,7 +119,6 @@ class ObservationModel(nn.Module, ABC):
 
     def em_step_(self, statistics: Any, step_size: float) -> None:
         """Move what EM learns towards the statistics of a batch."""
-        del statistics, step_size
 
 
 def weighted_mean(parts: list[Tensor], shares: list[float]) -> Tensor:
@@ -138,12 +133,3 @@ def weighted_second_moment(
     batch, _, n_steps, n_features = residuals.shape
     weighted = residuals * weights[:, :, None, None]
     return weighted.reshape(-1, n_features).T @ residuals.reshape(-1, n_features) / (batch * n_steps)
-
-
-def fill(
-    x: Float[Tensor, "*#batch n_targets"],
-    observed: Bool[Tensor, "*#batch n_targets"],
-    drawn: Float[Tensor, "*batch n_targets"],
-) -> Float[Tensor, "*batch n_targets"]:
-    """Observed values where there are any, drawn ones elsewhere."""
-    return torch.where(observed, x, drawn)

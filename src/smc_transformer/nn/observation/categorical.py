@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from smc_transformer.nn.observation.base import ObservationModel, fill
+from smc_transformer.nn.observation.base import ObservationModel
 from smc_transformer.nn.observation.masked import observed_sum
 from smc_transformer.nn.observation.support import WholeNumbers
 from smc_transformer.predictive import Components, Mixture
@@ -16,9 +16,6 @@ class CategoricalComponents(Components):
 
     Mean, variance, cdf and quantile read the class numbers as an order, which means something for ordered classes
     only; density, samples and score need no order.
-
-    Args:
-        logits: unnormalised log-probabilities of the classes.
     """
 
     discrete = True
@@ -66,7 +63,7 @@ class CategoricalComponents(Components):
         observed: Bool[Tensor, "*#batch 1"],
         generator: Generator | None = None,
     ) -> Float[Tensor, "*batch 1"]:
-        return fill(x, observed, self.sample(generator))
+        return torch.where(observed, x, self.sample(generator))
 
 
 class CategoricalMixture(Mixture):
@@ -89,13 +86,10 @@ class CategoricalMixture(Mixture):
 
 
 class CategoricalObservation(ObservationModel):
-    """Logits from the read-out, learned by gradient. The encoder sees the class as a one-hot vector.
-
-    Args:
-        n_classes: number of classes.
-    """
+    """Logits from the read-out, learned by gradient. The encoder sees the class as a one-hot vector."""
 
     can_shift = False
+    mixture_type = CategoricalMixture
 
     def __init__(self, n_classes: int):
         super().__init__(n_targets=1, n_parameters=n_classes)
@@ -105,13 +99,6 @@ class CategoricalObservation(ObservationModel):
 
     def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> CategoricalComponents:
         return CategoricalComponents(parameters)
-
-    def mixture(
-        self,
-        log_weights: Float[Tensor, "batch particle time"],
-        parameters: Float[Tensor, "batch particle time n_parameters"],
-    ) -> CategoricalMixture:
-        return CategoricalMixture(log_weights, parameters, self.snapshot().components)
 
     def n_features(self, n_inputs: int) -> int:
         return self.n_classes + n_inputs - 1

@@ -10,65 +10,33 @@ from torch import Generator, Tensor
 from smc_transformer.kernels import elliptical
 from smc_transformer.nn.covariance import COVARIANCES
 from smc_transformer.nn.noise import standard_normal
-from smc_transformer.nn.observation.base import ObservationModel, fill, weighted_second_moment
-from smc_transformer.nn.observation.masked import condition, masked_root, observed_sum, squared_norm
-from smc_transformer.predictive import Components, Mixture
+from smc_transformer.nn.observation.base import ObservationModel, weighted_second_moment
+from smc_transformer.nn.observation.elliptical import EllipticalComponents
+from smc_transformer.nn.observation.masked import condition, observed_sum, squared_norm
+from smc_transformer.predictive import Mixture
 
 PAIRS_AT_ONCE = 250_000
 """How many pairs of components the CRPS handles at a time: what the processor's cache holds."""
 
 
-class GaussianComponents(Components):
-    """Gaussians N(mean, D R D): scales D of their own, and a matrix R = root root^T in common.
-
-    Args:
-        mean: their means.
-        root: lower triangular root of R.
-        scale: the diagonal of D; None: the identity.
-    """
-
-    def __init__(
-        self,
-        mean: Float[Tensor, "*batch target"],
-        root: Float[Tensor, "target target"],
-        scale: Float[Tensor, "*batch target"] | None = None,
-    ):
-        self._mean = mean
-        self.root = root
-        self.scale = torch.ones_like(mean[..., :1]) if scale is None else scale
-
-    @property
-    def mean(self) -> Float[Tensor, "*batch target"]:
-        return self._mean
-
-    @property
-    def variance(self) -> Float[Tensor, "*batch target"]:
-        return (self.deviation.square()).expand_as(self._mean)
-
-    @property
-    def covariance(self) -> Float[Tensor, "*#batch target target"]:
-        return self.scale.unsqueeze(-1) * (self.root @ self.root.T) * self.scale.unsqueeze(-2)
-
-    @property
-    def deviation(self) -> Float[Tensor, "*#batch target"]:
-        """Standard deviation of each target."""
-        return self.scale * self.root.square().sum(dim=-1).sqrt()
+class GaussianComponents(EllipticalComponents):
+    """Gaussians N(location, D R D)."""
 
     def log_prob(
         self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
     ) -> Float[Tensor, "*batch"]:
-        residual = (x - self._mean) / self.scale
+        residual = (x - self.location) / self.scale
         norm, log_determinant = squared_norm(residual, self.root, observed)
         constants = observed_sum((self.scale.log() + 0.5 * math.log(2 * math.pi)).expand_as(residual), observed)
         return -0.5 * norm - log_determinant - constants
 
     def cdf(self, x: Float[Tensor, "*#batch target"]) -> Float[Tensor, "*#batch target"]:
         # Not torch.special.ndtr: in float32 that has no relative accuracy in the lower tail.
-        return 0.5 * torch.special.erfc((self._mean - x) / (self.deviation * math.sqrt(2)))
+        return 0.5 * torch.special.erfc((self.location - x) / (self.width * math.sqrt(2)))
 
     def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:
-        noise = standard_normal(tuple(self._mean.shape), self._mean, generator)
-        return self._mean + self.scale * (noise * self.root if self.root.numel() == 1 else noise @ self.root.T)
+        noise = standard_normal(tuple(self.location.shape), self.location, generator)
+        return self.location + self.scale * (noise * self.root if self.root.numel() == 1 else noise @ self.root.T)
 
     def complete(
         self,
@@ -79,15 +47,25 @@ class GaussianComponents(Components):
         drawn = self.sample(generator)
         if not observed.any():
             return drawn
-        covariance = self.root @ self.root.T
-        standard = (drawn - self._mean) / self.scale
-        residual = torch.where(observed, (x - drawn) / self.scale, 0.0)
-        moved = condition(standard, residual, masked_root(covariance, observed), covariance)
-        return fill(x, observed, self._mean + self.scale * moved)
+        standard, residual = (drawn - self.location) / self.scale, (x - drawn) / self.scale
+        moved = condition(standard, residual, observed, self.root @ self.root.T)
+        return torch.where(observed, x, self.location + self.scale * moved)
 
 
-class GaussianMixture(Mixture):
-    """A mixture of Gaussians, with its CRPS in closed form.
+class ClosedFormMixture(Mixture):
+    """A mixture of Gaussians, with its CRPS in closed form (Grimit et al., 2006): quadratic in the particles."""
+
+    components: GaussianComponents
+
+    def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
+        """E|X - x| - E|X - X'| / 2 of each target."""
+        self._check(x)
+        absolute = mean_absolute(x.unsqueeze(1) - self.components.mean, self.components.width)
+        return (self.weights * absolute).sum(dim=1) - half_mean_difference(self.weights, self.components)
+
+
+class GaussianMixture(ClosedFormMixture):
+    """A mixture of Gaussians with one covariance, and its CRPS in closed form.
 
     Args:
         log_weights: normalised log-weights of the components.
@@ -107,8 +85,6 @@ class GaussianMixture(Mixture):
         [-1.641, 1.641]
     """
 
-    components: GaussianComponents
-
     def __init__(
         self,
         log_weights: Float[Tensor, "batch particle time"],
@@ -116,21 +92,6 @@ class GaussianMixture(Mixture):
         root: Float[Tensor, "target target"],
     ):
         super().__init__(log_weights, means, functools.partial(GaussianComponents, root=root))
-
-    def crps(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time target"]:
-        """CRPS in closed form (Grimit et al., 2006): quadratic in the number of particles."""
-        self._check(x)
-        return gaussian_crps(self.weights, self.components, x)
-
-
-def gaussian_crps(
-    weights: Float[Tensor, "batch particle time 1"],
-    components: GaussianComponents,
-    x: Float[Tensor, "batch time target"],
-) -> Float[Tensor, "batch time target"]:
-    """E|X - x| - E|X - X'| / 2 of a mixture of Gaussians."""
-    error = (weights * mean_absolute(x.unsqueeze(1) - components.mean, components.deviation)).sum(dim=1)
-    return error - half_mean_difference(weights, components)
 
 
 def half_mean_difference(
@@ -171,13 +132,7 @@ def mean_absolute(mean: Tensor, deviation: Tensor) -> Tensor:
 
 
 class GaussianObservation(ObservationModel):
-    """X_t ~ N(mean, S_obs), with S_obs learned by EM (the paper).
-
-    Args:
-        n_targets: number of predicted coordinates.
-        covariance: structure of S_obs.
-        variance: its initial variance.
-    """
+    """X_t ~ N(mean, S_obs) (the paper); `covariance` is the structure of S_obs, `variance` its initial variance."""
 
     def __init__(self, n_targets: int, covariance: str = "full", variance: float = 0.5):
         super().__init__(n_targets, n_parameters=n_targets)

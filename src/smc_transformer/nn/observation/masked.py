@@ -54,18 +54,19 @@ def solve_rows(
 
 def condition(
     drawn: Float[Tensor, "*batch size"],
-    observed_residual: Float[Tensor, "*batch size"],
-    root: Float[Tensor, "*#batch size size"],
+    residual: Float[Tensor, "*batch size"],
+    observed: Bool[Tensor, "*#batch size"],
     covariance: Float[Tensor, "size size"],
 ) -> Float[Tensor, "*batch size"]:
     """A joint draw moved to agree with what was observed (Matheron's rule): a draw of the conditional distribution.
 
     Args:
         drawn: draws from N(0, covariance).
-        observed_residual: observed values minus drawn ones; zero at unobserved coordinates.
-        root: `masked_root` of the covariance.
+        residual: observed values minus drawn ones; at unobserved coordinates it is not used.
+        observed: which coordinates are observed.
         covariance: the covariance.
     """
-    whitened = solve_rows(root, observed_residual)
+    root = masked_root(covariance, observed)
+    whitened = solve_rows(root, torch.where(observed, residual, 0.0))
     solved = torch.linalg.solve_triangular(root.mT, whitened.unsqueeze(-1), upper=True).squeeze(-1)
     return drawn + solved @ covariance

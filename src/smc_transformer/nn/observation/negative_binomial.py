@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from smc_transformer.nn.observation.base import ObservationModel, fill
+from smc_transformer.nn.observation.base import ObservationModel
 from smc_transformer.nn.observation.masked import observed_sum
 from smc_transformer.nn.observation.support import WholeNumbers
 from smc_transformer.predictive import Components
@@ -73,7 +73,7 @@ class NegativeBinomialComponents(Components):
         observed: Bool[Tensor, "*#batch target"],
         generator: Generator | None = None,
     ) -> Float[Tensor, "*batch target"]:
-        return fill(x, observed, self.sample(generator))
+        return torch.where(observed, x, self.sample(generator))
 
 
 class NegativeBinomialObservation(ObservationModel):

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.nn.observation.base import ObservationModel, weighted_mean
+from smc_transformer.nn.observation.base import ObservationModel, weighted_mean, weighted_second_moment
 
 CORRELATION_FLOOR = 1e-3
 """Smallest eigenvalue of a learned correlation: one target may be almost a function of the others."""
@@ -29,11 +29,8 @@ class ScaledObservation(ObservationModel):
     """Raw parameters are locations and log-scales.
 
     In evaluation mode (`model.eval()`, where the trainer leaves a model) log-scales are kept within the range that
-    training saw: once a model reads its own samples, scales could otherwise run away.
-
-    Args:
-        n_targets: number of predicted coordinates.
-        variance: initial square of the scales.
+    training saw: once a model reads its own samples, scales could otherwise run away. `variance` is the initial square
+    of the scales.
     """
 
     correlation: Tensor
@@ -81,6 +78,24 @@ class ScaledObservation(ObservationModel):
         """Smallest and largest log-scale of each target."""
         rows = parameters[..., self.n_targets : 2 * self.n_targets].detach().reshape(-1, self.n_targets)
         return rows.amin(dim=0), rows.amax(dim=0)
+
+    def standardised(
+        self,
+        targets: Float[Tensor, "batch #trajectory time n_targets"],
+        parameters: Float[Tensor, "batch trajectory time n_parameters"],
+    ) -> Float[Tensor, "batch trajectory time n_targets"]:
+        """Residuals of unit scale, whose second moment moves the correlation."""
+        location, scale = self.location_and_scale(parameters)
+        return (targets - location) / scale
+
+    def statistics(
+        self,
+        targets: Float[Tensor, "batch #trajectory time n_targets"],
+        parameters: Float[Tensor, "batch trajectory time n_parameters"],
+        weights: Float[Tensor, "batch trajectory"],
+    ) -> ScaleStatistics:
+        moment = weighted_second_moment(self.standardised(targets, parameters), weights)
+        return ScaleStatistics(moment, *self.range_of_scales(parameters))
 
     def forecast_statistics(self, parameters: Float[Tensor, "batch path horizon n_parameters"]) -> ScaleStatistics:
         return ScaleStatistics(self.correlation, *self.range_of_scales(parameters))

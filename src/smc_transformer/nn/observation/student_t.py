@@ -13,54 +13,29 @@ from torch.nn import functional as F
 
 from smc_transformer.kernels import elliptical
 from smc_transformer.nn.noise import standard_normal
-from smc_transformer.nn.observation.base import fill, weighted_second_moment
-from smc_transformer.nn.observation.masked import condition, masked_root, observed_sum, squared_norm
-from smc_transformer.nn.observation.scaled import ScaledObservation, ScaleStatistics
-from smc_transformer.predictive import Components
+from smc_transformer.nn.observation.elliptical import EllipticalComponents
+from smc_transformer.nn.observation.masked import condition, observed_sum, squared_norm
+from smc_transformer.nn.observation.scaled import ScaledObservation
 
 LEAST_DEGREES = 2.1
 """Degrees of freedom stay above this, so that variances exist."""
 
 
-class StudentTComponents(Components):
-    """Multivariate t distributions.
-
-    Args:
-        location: their centres.
-        scale: scale of each target.
-        root: lower triangular root of the common correlation R.
-        degrees: degrees of freedom, a number.
-    """
+class StudentTComponents(EllipticalComponents):
+    """Multivariate t distributions; R is a correlation, `degrees` are their degrees of freedom, a number."""
 
     def __init__(
         self,
         location: Float[Tensor, "*batch target"],
-        scale: Float[Tensor, "*batch target"],
         root: Float[Tensor, "target target"],
+        scale: Float[Tensor, "*batch target"],
         degrees: Float[Tensor, ""],
     ):
-        self.location = location
-        self.scale = scale
-        self.root = root
+        super().__init__(location, root, scale)
         self.degrees = degrees
 
-    @property
-    def mean(self) -> Float[Tensor, "*batch target"]:
-        return self.location
-
-    @property
-    def variance(self) -> Float[Tensor, "*batch target"]:
-        return self.width.square() * self.degrees / (self.degrees - 2)
-
-    @property
-    def width(self) -> Float[Tensor, "*batch target"]:
-        """Scale of each target alone (the root's rows have length one, unless it was widened)."""
-        return self.scale * self.root.square().sum(dim=-1).sqrt()
-
-    @property
-    def covariance(self) -> Float[Tensor, "*batch target target"]:
-        correlation = self.root @ self.root.T * self.degrees / (self.degrees - 2)
-        return self.scale.unsqueeze(-1) * correlation * self.scale.unsqueeze(-2)
+    def inflated(self, squared_width: Float[Tensor, "*_"]) -> Float[Tensor, "*_"]:
+        return squared_width * self.degrees / (self.degrees - 2)
 
     def squared_norm(
         self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
@@ -103,10 +78,8 @@ class StudentTComponents(Components):
         # Given g, the targets are Gaussian with covariance D R D / g.
         standard = self._gaussian(generator)
         values = (x - self.location) / self.scale * precision.sqrt()
-        residual = torch.where(observed, values - standard, 0.0)
-        correlation = self.root @ self.root.T
-        moved = condition(standard, residual, masked_root(correlation, observed), correlation)
-        return fill(x, observed, self.location + self.scale * moved / precision.sqrt())
+        moved = condition(standard, values - standard, observed, self.root @ self.root.T)
+        return torch.where(observed, x, self.location + self.scale * moved / precision.sqrt())
 
     def _gaussian(self, generator: Generator | None) -> Tensor:
         return standard_normal(tuple(self.location.shape), self.location, generator) @ self.root.T
@@ -122,10 +95,7 @@ class StudentTComponents(Components):
 class StudentTObservation(ScaledObservation):
     """Locations, scales and the degrees of freedom by gradient, the correlation by EM.
 
-    Args:
-        n_targets: number of predicted coordinates.
-        variance: initial square of the scales.
-        degrees: initial degrees of freedom.
+    `variance` is the initial square of the scales, `degrees` the initial degrees of freedom.
     """
 
     def __init__(self, n_targets: int, variance: float = 0.5, degrees: float = 8.0):
@@ -142,20 +112,18 @@ class StudentTObservation(ScaledObservation):
 
     def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> StudentTComponents:
         location, scale = self.location_and_scale(parameters)
-        return StudentTComponents(location, scale, self.root(), self.degrees)
+        return StudentTComponents(location, self.root(), scale, self.degrees)
 
     def kernel_form(self) -> elliptical.Elliptical:
         return elliptical.student_t(self.root(), self.bounds(), float(self.degrees))
 
-    def statistics(
+    def standardised(
         self,
         targets: Float[Tensor, "batch #trajectory time n_targets"],
         parameters: Float[Tensor, "batch trajectory time n_parameters"],
-        weights: Float[Tensor, "batch trajectory"],
-    ) -> ScaleStatistics:
+    ) -> Float[Tensor, "batch trajectory time n_targets"]:
         # E[g | X] weights each residual: the M-step of a t distribution is that of a Gaussian with these precisions.
         components = self.components(parameters)
         norm, _ = components.squared_norm(targets)
         precision = (components.degrees + self.n_targets) / (components.degrees + norm)
-        residuals = (targets - components.location) / components.scale * precision.sqrt().unsqueeze(-1)
-        return ScaleStatistics(weighted_second_moment(residuals, weights), *self.range_of_scales(parameters))
+        return super().standardised(targets, parameters) * precision.sqrt().unsqueeze(-1)
