@@ -11,7 +11,7 @@ Rows with a missing value are left out of the regression; in a history, it is re
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -20,9 +20,7 @@ from torch import Generator, Tensor
 from smc_transformer.empirical import Residuals, ShiftedResiduals
 from smc_transformer.support.randomness import as_generator
 from smct_paper.baselines.base import Method, fill_forward, known_inputs
-
-if TYPE_CHECKING:
-    from smct_paper.datasets import Windows
+from smct_paper.datasets import Windows
 
 ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 RIDGES = (1e-6, 1e-4, 1e-2, 1e-1, 1.0)
@@ -62,7 +60,7 @@ class Autoregression(Method):
     def settings(self) -> dict[str, Any]:
         return {"orders": list(self.orders), "ridges": list(self.ridges)}
 
-    def fit(self, data: "Windows", *, seed: int, progress: bool = False) -> dict[str, Any]:
+    def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:
         del seed, progress  # nothing is random and nothing takes long
         candidates = []
         whole = data.history + 1

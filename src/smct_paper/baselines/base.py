@@ -1,16 +1,14 @@
 """The interface of every forecasting method: learn from windows, predict the next step, and draw paths."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.predictive import Predictive
-
-if TYPE_CHECKING:
-    from smct_paper.datasets import Windows
+from smct_paper.datasets import Windows
 
 
 class Method(ABC):
@@ -29,7 +27,7 @@ class Method(ABC):
         """The constructor's arguments, as JSON can hold them."""
 
     @abstractmethod
-    def fit(self, data: "Windows", *, seed: int, progress: bool = False) -> dict[str, Any]:
+    def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:
         """Learn from the training windows, choose by the validation windows; never look at the test windows.
 
         Returns:

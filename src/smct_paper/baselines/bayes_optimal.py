@@ -1,6 +1,6 @@
 """The true distribution of the synthetic series, scored like any other method: the best possible forecast."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -9,10 +9,7 @@ from torch import Generator, Tensor
 from smc_transformer.nn.observation import GaussianMixture
 from smc_transformer.support.randomness import as_generator
 from smct_paper.baselines.base import Method
-from smct_paper.datasets.synthetic import SYNTHETIC, MixtureAutoregression
-
-if TYPE_CHECKING:
-    from smct_paper.datasets import Windows
+from smct_paper.datasets import SYNTHETIC, MixtureAutoregression, Windows
 
 
 class BayesOptimal(Method):
@@ -24,7 +21,7 @@ class BayesOptimal(Method):
     def settings(self) -> dict[str, Any]:
         return {}
 
-    def fit(self, data: "Windows", *, seed: int, progress: bool = False) -> dict[str, Any]:
+    def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:
         """Look up which series these are: there is nothing to learn."""
         del seed, progress
         if data.name not in SYNTHETIC:

@@ -5,22 +5,19 @@ the paper (a Gaussian of variance 1/2): mean over M weight draws of mse + KL / (
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from smc_transformer.nn.initialisation import initialise_weights
-from smc_transformer.support.randomness import derived_generator
 from smct_paper.baselines.base import fill_forward
 from smct_paper.baselines.lstm import lstm_cell
-from smct_paper.baselines.neural import Network, NeuralMethod
-from smct_paper.baselines.training import VALIDATION, observed_mse
+from smct_paper.baselines.network import Network, observed_mse
+from smct_paper.baselines.neural import NeuralMethod
 from smct_paper.baselines.variational import GaussianPosterior, ScaleMixture
-
-if TYPE_CHECKING:
-    from smct_paper.datasets import Windows
+from smct_paper.datasets import Windows
 
 
 class Weights(NamedTuple):
@@ -34,10 +31,11 @@ class Weights(NamedTuple):
 
 
 class BayesianState(NamedTuple):
-    """Hidden and cell vectors; the first axis is that of the draws, for batched matrix products."""
+    """Hidden and cell vectors, and the weights; the first axis is that of the draws, for batched matrix products."""
 
     hidden: Float[Tensor, "sample batch hidden"]
     cell: Float[Tensor, "sample batch hidden"]
+    weights: Weights
 
 
 class BayesianLSTMNetwork(Network):
@@ -49,31 +47,20 @@ class BayesianLSTMNetwork(Network):
 
     windows_at_once = 64
 
-    def __init__(
-        self,
-        n_inputs: int,
-        n_modelled: int,
-        hidden_size: int,
-        *,
-        prior: ScaleMixture,
-        elbo_samples: int,
-        initial_deviation: float,
-        n_observed: int,
-        generator: Generator,
-    ):
+    def __init__(self, n_inputs: int, n_modelled: int, n_observed: int, settings: "BayesianLSTM", generator: Generator):
         super().__init__()
-        lstm, output = nn.LSTM(n_inputs, hidden_size), nn.Linear(hidden_size, n_modelled)
+        lstm, output = nn.LSTM(n_inputs, settings.hidden_size), nn.Linear(settings.hidden_size, n_modelled)
         for part in (lstm, output):
             initialise_weights(part, generator)
         # One bias is enough: torch's LSTM has two only because CUDA's has.
         first = (*lstm.all_weights[0][:3], output.weight, output.bias)
         self.shapes = [tuple(part.shape) for part in first]
         means = torch.cat([part.detach().flatten() for part in first])
-        self.posterior = GaussianPosterior(means, initial_deviation)
-        self.prior = prior
-        self.elbo_samples = elbo_samples
+        self.posterior = GaussianPosterior(means, settings.initial_deviation)
+        self.prior = ScaleMixture(settings.prior_sigma_1, settings.prior_sigma_2, settings.prior_pi)
+        self.elbo_samples = settings.elbo_samples
         self.n_observed = n_observed
-        self.hidden_size = hidden_size
+        self.hidden_size = settings.hidden_size
 
     def weights(self, drawn: Float[Tensor, "sample weight"]) -> Weights:
         """Draws of the long vector, cut into the network's matrices."""
@@ -100,18 +87,11 @@ class BayesianLSTMNetwork(Network):
         ]
         return torch.stack(predictions, dim=1)
 
-    def _elbo_loss(self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator) -> Float[Tensor, ""]:
+    def loss(self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator) -> Float[Tensor, ""]:
         drawn = self.posterior.sample(self.elbo_samples, generator)
         predictions = self.all_steps(fill_forward(x)[:, :-1], drawn)
         fit = observed_mse(predictions.transpose(0, 1), x)
         return fit + self.posterior.divergence(self.prior, drawn) / self.n_observed
-
-    def loss(self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator) -> Float[Tensor, ""]:
-        return self._elbo_loss(x, generator)
-
-    def validation_loss(self, x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> float:
-        """The same loss on validation windows, with the same noise after every epoch."""
-        return float(self._elbo_loss(x, derived_generator(VALIDATION)))
 
     def draw_passes(self, n_passes: int, generator: Generator | None) -> Float[Tensor, "sample weight"]:
         return self.posterior.sample(n_passes, generator)
@@ -122,24 +102,17 @@ class BayesianLSTMNetwork(Network):
         weights = self.weights(passes)
         ends = [self._run(history, weights, number)[1:] for number in range(len(passes))]
         hidden, cell = (torch.cat(part) for part in zip(*ends, strict=True))
-        return BayesianState(hidden, cell)
+        return BayesianState(hidden, cell, weights)
 
-    def predict(
-        self, state: BayesianState, passes: Float[Tensor, "sample weight"]
-    ) -> Float[Tensor, "batch sample n_modelled"]:
-        weights = self.weights(passes)
+    def predict(self, state: BayesianState) -> Float[Tensor, "batch sample n_modelled"]:
+        weights = state.weights
         return torch.baddbmm(weights.output_bias[:, None], state.hidden, weights.output.mT).transpose(0, 1)
 
-    def advance(
-        self,
-        state: BayesianState,
-        x: Float[Tensor, "batch sample n_inputs"],
-        passes: Float[Tensor, "sample weight"],
-    ) -> BayesianState:
-        weights = self.weights(passes)
+    def advance(self, state: BayesianState, x: Float[Tensor, "batch sample n_inputs"]) -> BayesianState:
+        weights = state.weights
         gates = torch.baddbmm(weights.bias[:, None], x.transpose(0, 1), weights.inputs.mT)
         gates.baddbmm_(state.hidden, weights.recurrent.mT)
-        return BayesianState(*lstm_cell(gates, state.cell))
+        return BayesianState(*lstm_cell(gates, state.cell), weights)
 
 
 @dataclass
@@ -148,9 +121,7 @@ class BayesianLSTM(NeuralMethod):
 
     Attributes:
         elbo_samples: weight draws in the loss of a batch (M in the paper).
-        prior_sigma_1: deviation of the prior's first part.
-        prior_sigma_2: deviation of its second part.
-        prior_pi: probability of the first part.
+        prior_sigma_1, prior_sigma_2, prior_pi: the prior, see `ScaleMixture`.
         initial_deviation: of the posterior.
     """
 
@@ -161,14 +132,6 @@ class BayesianLSTM(NeuralMethod):
     prior_pi: float = 1.0
     initial_deviation: float = 0.0025
 
-    def build(self, data: "Windows", generator: Generator) -> BayesianLSTMNetwork:
-        return BayesianLSTMNetwork(
-            data.n_inputs,
-            data.n_modelled,
-            self.hidden_size,
-            prior=ScaleMixture(self.prior_sigma_1, self.prior_sigma_2, self.prior_pi),
-            elbo_samples=self.elbo_samples,
-            initial_deviation=self.initial_deviation,
-            n_observed=int((~data.train[:, 1:, : data.n_modelled].isnan()).sum()),
-            generator=generator,
-        )
+    def build(self, data: Windows, generator: Generator) -> BayesianLSTMNetwork:
+        n_observed = int((~data.train[:, 1:, : data.n_modelled].isnan()).sum())
+        return BayesianLSTMNetwork(data.n_inputs, data.n_modelled, n_observed, self, generator)

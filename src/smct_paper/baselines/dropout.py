@@ -1,7 +1,6 @@
 """Dropout whose masks come from a generator: fresh ones in training, one for each stochastic pass in forecasts."""
 
 import torch
-from jaxtyping import Float
 from torch import Generator, Tensor
 
 
@@ -10,8 +9,3 @@ def draw_masks(shape: tuple[int, ...], rate: float, generator: Generator | None)
     if rate == 0.0:
         return torch.ones(shape)
     return (torch.rand(shape, generator=generator) >= rate).float() / (1 - rate)
-
-
-def drop(x: Float[Tensor, "*shape"], rate: float, generator: Generator | None) -> Float[Tensor, "*shape"]:
-    """Dropout with a mask of its own for each number."""
-    return x if rate == 0.0 else x * draw_masks(tuple(x.shape), rate, generator)

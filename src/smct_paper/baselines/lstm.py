@@ -1,7 +1,7 @@
 """An LSTM, with or without Monte Carlo dropout before its output layer (the paper's appendix B)."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -9,19 +9,18 @@ from torch import Generator, Tensor, nn
 
 from smc_transformer.nn.initialisation import initialise_weights
 from smct_paper.baselines.base import fill_forward
-from smct_paper.baselines.dropout import draw_masks, drop
-from smct_paper.baselines.neural import Network, NeuralMethod
-from smct_paper.baselines.training import observed_mse
-
-if TYPE_CHECKING:
-    from smct_paper.datasets import Windows
+from smct_paper.baselines.dropout import draw_masks
+from smct_paper.baselines.network import Network, observed_mse
+from smct_paper.baselines.neural import NeuralMethod
+from smct_paper.datasets import Windows
 
 
 class LSTMState(NamedTuple):
-    """Hidden and cell vectors; the sample axis has length 1 as long as all passes are in the same state."""
+    """Hidden and cell vectors (the sample axis has length 1 as long as all passes are in the same state), and masks."""
 
     hidden: Float[Tensor, "batch #sample hidden"]
     cell: Float[Tensor, "batch #sample hidden"]
+    passes: Float[Tensor, "sample hidden"]
 
 
 class LSTMNetwork(Network):
@@ -38,12 +37,8 @@ class LSTMNetwork(Network):
 
     def loss(self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator) -> Float[Tensor, ""]:
         hidden, _ = self.lstm(fill_forward(x)[:, :-1])
-        return observed_mse(self.output(drop(hidden, self.dropout, generator)), x)
-
-    def validation_loss(self, x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> float:
-        """Mean squared error with dropout switched off."""
-        hidden, _ = self.lstm(fill_forward(x)[:, :-1])
-        return float(observed_mse(self.output(hidden), x))
+        masks = draw_masks(tuple(hidden.shape), self.dropout if self.training else 0.0, generator)
+        return observed_mse(self.output(hidden * masks), x)
 
     def draw_passes(self, n_passes: int, generator: Generator | None) -> Float[Tensor, "sample hidden"]:
         return draw_masks((n_passes, self.lstm.hidden_size), self.dropout, generator)
@@ -59,26 +54,17 @@ class LSTMNetwork(Network):
         return predictions.add_(self.output.bias.unsqueeze(-1)).movedim(-1, 1)
 
     def read(self, history: Float[Tensor, "batch past n_inputs"], passes: Float[Tensor, "sample hidden"]) -> LSTMState:
-        del passes
         _, (hidden, cell) = self.lstm(history)
-        return LSTMState(hidden[0].unsqueeze(1), cell[0].unsqueeze(1))
+        return LSTMState(hidden[0].unsqueeze(1), cell[0].unsqueeze(1), passes)
 
-    def predict(
-        self, state: LSTMState, passes: Float[Tensor, "sample hidden"]
-    ) -> Float[Tensor, "batch sample n_modelled"]:
-        return self.output(state.hidden * passes)
+    def predict(self, state: LSTMState) -> Float[Tensor, "batch sample n_modelled"]:
+        return self.output(state.hidden * state.passes)
 
-    def advance(
-        self,
-        state: LSTMState,
-        x: Float[Tensor, "batch sample n_inputs"],
-        passes: Float[Tensor, "sample hidden"],
-    ) -> LSTMState:
-        del passes
+    def advance(self, state: LSTMState, x: Float[Tensor, "batch sample n_inputs"]) -> LSTMState:
         inputs, recurrent, first_bias, second_bias = self.lstm.all_weights[0]
         gates = x @ inputs.T
         gates += state.hidden @ recurrent.T + (first_bias + second_bias)
-        return LSTMState(*lstm_cell(gates, state.cell))
+        return LSTMState(*lstm_cell(gates, state.cell), state.passes)
 
 
 def lstm_cell(
@@ -105,7 +91,7 @@ class LSTM(NeuralMethod):
         """Without dropout there is one pass only."""
         return self.dropout == 0.0
 
-    def build(self, data: "Windows", generator: Generator) -> LSTMNetwork:
+    def build(self, data: Windows, generator: Generator) -> LSTMNetwork:
         network = LSTMNetwork(data.n_inputs, data.n_modelled, self.hidden_size, self.dropout)
         initialise_weights(network, generator)
         return network

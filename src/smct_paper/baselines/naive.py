@@ -7,7 +7,7 @@ better CRPS on validation windows: where windows share a calendar (covid), the p
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -16,10 +16,7 @@ from torch import Generator, Tensor
 from smc_transformer.empirical import Residuals, ShiftedResiduals
 from smc_transformer.support.randomness import as_generator
 from smct_paper.baselines.base import Method, fill_forward
-
-if TYPE_CHECKING:
-    from smct_paper.datasets import Windows
-
+from smct_paper.datasets import Windows
 
 CLEARLY = 0.99
 """Changes from the forecast's own position are used if their CRPS is below this share of that of all changes."""
@@ -36,7 +33,7 @@ class NaiveForecast(Method):
     def settings(self) -> dict[str, Any]:
         return {}
 
-    def fit(self, data: "Windows", *, seed: int, progress: bool = False) -> dict[str, Any]:
+    def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:
         del seed, progress  # nothing is random and nothing takes long
         n_modelled = data.n_modelled
         self._train = train = data.train[:, :, :n_modelled]

@@ -6,68 +6,27 @@ pass is one set of masks or weights, kept over all steps: a path feeds its own p
 same network.
 """
 
-from abc import ABC, abstractmethod
+import copy
+import math
+from abc import abstractmethod
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from smc_transformer.empirical import Point, Samples
-from smc_transformer.learning.schedule import Schedule
+from smc_transformer.learning.schedule import Schedule, constant
 from smc_transformer.predictive import Predictive
+from smc_transformer.support.progress import progress_report
 from smc_transformer.support.randomness import as_generator, derived_generator
 from smct_paper.baselines.base import Method, fill_forward, known_inputs
-from smct_paper.baselines.training import WEIGHTS, train
-
-if TYPE_CHECKING:
-    from smct_paper.datasets import Windows
+from smct_paper.baselines.network import SHUFFLE, STEP, WEIGHTS, Network
+from smct_paper.datasets import DATASETS, Windows
 
 DEFAULT_BATCH = 32
 """Windows in a batch for data that are not in the paper."""
-
-
-class Network(nn.Module, ABC):
-    """Predicts the modelled columns of X_t from X_0, ..., X_{t-1}, in as many ways as it has passes.
-
-    Attributes:
-        windows_at_once: windows whose paths are drawn together, which keeps the work within the caches.
-    """
-
-    windows_at_once = 8
-
-    @abstractmethod
-    def loss(self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator) -> Float[Tensor, ""]:
-        """Training loss of a batch of windows."""
-
-    @abstractmethod
-    def validation_loss(self, x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> float:
-        """What chooses the best epoch."""
-
-    @abstractmethod
-    def draw_passes(self, n_passes: int, generator: Generator | None) -> Float[Tensor, "sample *size"]:
-        """The randomness of several passes."""
-
-    @abstractmethod
-    def all_steps(
-        self, x: Float[Tensor, "batch time n_inputs"], passes: Float[Tensor, "sample *size"]
-    ) -> Float[Tensor, "batch sample time n_modelled"]:
-        """Predictions of what follows each step of x, by every pass."""
-
-    @abstractmethod
-    def read(self, history: Float[Tensor, "batch past n_inputs"], passes: Float[Tensor, "sample *size"]) -> Any:
-        """The state after a history that all passes share."""
-
-    @abstractmethod
-    def predict(self, state: Any, passes: Float[Tensor, "sample *size"]) -> Float[Tensor, "batch sample n_modelled"]:
-        """The prediction of what comes next, by every pass."""
-
-    @abstractmethod
-    def advance(
-        self, state: Any, x: Float[Tensor, "batch sample n_inputs"], passes: Float[Tensor, "sample *size"]
-    ) -> Any:
-        """The state after every pass has read values of its own."""
 
 
 @dataclass
@@ -78,7 +37,7 @@ class NeuralMethod(Method):
 
     Attributes:
         epochs: passes over the training windows.
-        batch_size: windows in a batch; None: the paper's for the data set.
+        batch_size: windows in a batch (the last one of an epoch may be smaller); None: the paper's for the data set.
         learning_rate: of Adam, times the schedule.
         patience: stop after this many epochs without a lower validation loss; None: never.
         hidden_size: features of the network.
@@ -95,12 +54,12 @@ class NeuralMethod(Method):
     _n_modelled: int = field(default=0, init=False, repr=False)
 
     @abstractmethod
-    def build(self, data: "Windows", generator: Generator) -> Network:
+    def build(self, data: Windows, generator: Generator) -> Network:
         """A network with fresh weights."""
 
-    def schedule(self) -> Schedule | None:
-        """Factor on the learning rate; None: constant."""
-        return None
+    def schedule(self) -> Schedule:
+        """Factor on the learning rate at step p = 1, 2, ..."""
+        return constant()
 
     def settings(self) -> dict[str, Any]:
         return {part.name: getattr(self, part.name) for part in fields(self) if part.init}
@@ -112,31 +71,46 @@ class NeuralMethod(Method):
             raise RuntimeError(f"{type(self).__name__} has to be fitted first")
         return self._network
 
-    def fit(self, data: "Windows", *, seed: int, progress: bool = False) -> dict[str, Any]:
+    def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:
+        """Adam on shuffled batches; the network of the epoch with the lowest validation loss is kept.
+
+        Returns:
+            Epochs run, the best of them, its validation loss and all of them.
+        """
         with torch.random.fork_rng(devices=[]):  # initial weights leave the global state alone
             network = self.build(data, derived_generator(seed, WEIGHTS))
-        validation = data.validation
-        self._n_modelled = data.n_modelled
-        facts = train(
-            network,
-            data.train,
-            network.loss,
-            lambda: network.validation_loss(validation),
-            epochs=self.epochs,
-            batch_size=self._batch_size(data.name),
-            learning_rate=self.learning_rate,
-            schedule=self.schedule(),
-            patience=self.patience,
-            seed=seed,
-            title=type(self).__name__,
-            progress=progress,
-        )
-        self._network = network
-        return facts
+        optimiser = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
+        schedule, batch_size = self.schedule(), self.batch_size_for(data.name)
+        step, best_epoch, best = 0, 0, math.inf
+        best_weights: dict[str, Tensor] = {}
+        losses: list[float] = []
+        n_steps = self.epochs * -(-len(data.train) // batch_size)
+        with progress_report(type(self).__name__, n_steps, enabled=progress) as report:
+            for epoch in range(1, self.epochs + 1):
+                network.train()
+                order = torch.randperm(len(data.train), generator=derived_generator(seed, SHUFFLE, epoch))
+                for rows in order.split(batch_size):
+                    step += 1
+                    optimiser.param_groups[0]["lr"] = self.learning_rate * schedule(step)
+                    optimiser.zero_grad(set_to_none=True)
+                    network.loss(data.train[rows], derived_generator(seed, STEP, step)).backward()
+                    optimiser.step()
+                    report.advance(1, f"validation {losses[-1]:.4f}" if losses else "")
+                network.eval()
+                with torch.no_grad():
+                    losses.append(network.validation_loss(data.validation))
+                if losses[-1] < best:
+                    best_epoch, best, best_weights = epoch, losses[-1], copy.deepcopy(network.state_dict())
+                if self.patience is not None and epoch - best_epoch >= self.patience:
+                    break
+        if not best_weights:
+            raise ArithmeticError(f"no epoch had a finite validation loss: {losses}")
+        network.load_state_dict(best_weights)
+        self._network, self._n_modelled = network, data.n_modelled
+        return {"epochs": len(losses), "best_epoch": best_epoch, "validation_loss": best, "validation_losses": losses}
 
-    def _batch_size(self, name: str) -> int:
-        from smct_paper.datasets import DATASETS
-
+    def batch_size_for(self, name: str) -> int:
+        """Windows in a batch of the data set of that name."""
         if self.batch_size is not None:
             return self.batch_size
         return DATASETS[name].batch_size if name in DATASETS else DEFAULT_BATCH
@@ -176,8 +150,8 @@ class NeuralMethod(Method):
         drawn = history.new_empty(len(history), len(passes), horizon, self._n_modelled)
         state = self.network.read(history, passes)
         for ahead in range(horizon):
-            drawn[:, :, ahead] = self.network.predict(state, passes)
+            drawn[:, :, ahead] = self.network.predict(state)
             if ahead + 1 < horizon:
                 inputs = known[:, None, ahead].expand(-1, len(passes), -1)
-                state = self.network.advance(state, torch.cat((drawn[:, :, ahead], inputs), dim=-1), passes)
+                state = self.network.advance(state, torch.cat((drawn[:, :, ahead], inputs), dim=-1))
         return drawn

@@ -6,7 +6,7 @@ Dropout comes after the attention and before the last layer norm.
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -19,18 +19,16 @@ from smc_transformer.nn.initialisation import initialise_weights
 from smc_transformer.nn.readout import TransformerReadout
 from smct_paper.baselines.base import fill_forward
 from smct_paper.baselines.dropout import draw_masks
-from smct_paper.baselines.neural import Network, NeuralMethod
-from smct_paper.baselines.training import observed_mse
-
-if TYPE_CHECKING:
-    from smct_paper.datasets import Windows
+from smct_paper.baselines.network import Network, observed_mse
+from smct_paper.baselines.neural import NeuralMethod
+from smct_paper.datasets import Windows
 
 ROWS_AT_ONCE = 2**14
 """Vectors that pass through the feed-forward net together, which keeps them in the caches."""
 
 
 class AttentionState(NamedTuple):
-    """What has been read: keys and values that all passes share, then those of each pass, and the last step."""
+    """What has been read: keys and values that all passes share, then those of each pass, the last step, and masks."""
 
     shared_keys: Float[Tensor, "batch past d_model"]
     shared_values: Float[Tensor, "batch past d_model"]
@@ -38,6 +36,7 @@ class AttentionState(NamedTuple):
     own_values: Float[Tensor, "batch sample own d_model"]
     attention: Float[Tensor, "batch #sample d_model"]
     embedding: Float[Tensor, "batch #sample d_model"]
+    passes: Float[Tensor, "sample 2 d_model"]
 
 
 class TransformerNetwork(Network):
@@ -76,13 +75,9 @@ class TransformerNetwork(Network):
 
     def loss(self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator) -> Float[Tensor, ""]:
         attention, embedding, _, _ = self._attend(fill_forward(x)[:, :-1])
-        masks = draw_masks((*attention.shape[:-1], 2, self.d_model), self.dropout, generator)
+        rate = self.dropout if self.training else 0.0
+        masks = draw_masks((*attention.shape[:-1], 2, self.d_model), rate, generator)
         return observed_mse(self._predict(attention, embedding, masks), x)
-
-    def validation_loss(self, x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> float:
-        """Mean squared error with dropout switched off."""
-        attention, embedding, _, _ = self._attend(fill_forward(x)[:, :-1])
-        return float(observed_mse(self.readout(attention, embedding), x))
 
     def draw_passes(self, n_passes: int, generator: Generator | None) -> Float[Tensor, "sample 2 d_model"]:
         return draw_masks((n_passes, 2, self.d_model), self.dropout, generator)
@@ -104,20 +99,12 @@ class TransformerNetwork(Network):
     ) -> AttentionState:
         attention, embedding, keys, values = self._attend(history)
         nothing = history.new_empty(len(history), len(passes), 0, self.d_model)
-        return AttentionState(keys, values, nothing, nothing, attention[:, -1:], embedding[:, -1:])
+        return AttentionState(keys, values, nothing, nothing, attention[:, -1:], embedding[:, -1:], passes)
 
-    def predict(
-        self, state: AttentionState, passes: Float[Tensor, "sample 2 d_model"]
-    ) -> Float[Tensor, "batch sample n_modelled"]:
-        return self._predict(state.attention, state.embedding, passes)
+    def predict(self, state: AttentionState) -> Float[Tensor, "batch sample n_modelled"]:
+        return self._predict(state.attention, state.embedding, state.passes)
 
-    def advance(
-        self,
-        state: AttentionState,
-        x: Float[Tensor, "batch sample n_inputs"],
-        passes: Float[Tensor, "sample 2 d_model"],
-    ) -> AttentionState:
-        del passes
+    def advance(self, state: AttentionState, x: Float[Tensor, "batch sample n_inputs"]) -> AttentionState:
         n_shared, n_own = state.shared_keys.shape[1], state.own_keys.shape[2]
         embedding = self.encoder.step(x.flatten(0, 1), (), n_shared + n_own)[0].unflatten(0, x.shape[:2])
         query, key, value = self.query_key_value(embedding).chunk(3, dim=-1)
@@ -128,7 +115,7 @@ class TransformerNetwork(Network):
         context = weights[..., :n_shared] @ state.shared_values
         context += (weights[..., None, n_shared:] @ own_values).squeeze(-2)
         attention = self.attention_output(context)
-        return AttentionState(state.shared_keys, state.shared_values, own_keys, own_values, attention, embedding)
+        return state._replace(own_keys=own_keys, own_values=own_values, attention=attention, embedding=embedding)
 
 
 @dataclass
@@ -155,7 +142,7 @@ class Transformer(NeuralMethod):
     def schedule(self) -> Schedule:
         return warmup_inverse_sqrt(self.hidden_size, self.warmup_steps)
 
-    def build(self, data: "Windows", generator: Generator) -> TransformerNetwork:
+    def build(self, data: Windows, generator: Generator) -> TransformerNetwork:
         network = TransformerNetwork(
             data.n_inputs, data.n_modelled, self.hidden_size, self.feed_forward_size, self.dropout
         )

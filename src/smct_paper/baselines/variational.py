@@ -11,13 +11,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class ScaleMixture:
-    """The prior of a weight: pi N(0, sigma_1^2) + (1 - pi) N(0, sigma_2^2).
-
-    Attributes:
-        sigma_1: deviation of the first part.
-        sigma_2: deviation of the second part.
-        pi: probability of the first part.
-    """
+    """The prior of a weight: pi N(0, sigma_1^2) + (1 - pi) N(0, sigma_2^2)."""
 
     sigma_1: float
     sigma_2: float
@@ -46,12 +40,7 @@ class ScaleMixture:
 
 
 class GaussianPosterior(nn.Module):
-    """Independent Gaussians over all weights of a network, in one long vector.
-
-    Args:
-        mean: initial means.
-        deviation: initial deviation of all of them.
-    """
+    """Independent Gaussians over all weights of a network, in one long vector; all start with the same deviation."""
 
     def __init__(self, mean: Float[Tensor, "weight"], deviation: float):
         super().__init__()

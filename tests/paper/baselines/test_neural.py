@@ -13,25 +13,17 @@ from smct_paper.baselines.base import fill_forward
 from smct_paper.baselines.bayesian_lstm import BayesianLSTMNetwork
 from smct_paper.baselines.dropout import draw_masks
 from smct_paper.baselines.lstm import LSTMNetwork
-from smct_paper.baselines.training import observed_mse, train
+from smct_paper.baselines.network import observed_mse
+from smct_paper.baselines.neural import NeuralMethod
 from smct_paper.baselines.transformer import TransformerNetwork
-from smct_paper.baselines.variational import ScaleMixture
 from smct_paper.evaluation import evaluate
 
 
 def make_network(kind, n_inputs=3, n_modelled=2, dropout=0.3, seed=0):
     generator = torch.Generator().manual_seed(seed)
     if kind == "bayesian_lstm":
-        return BayesianLSTMNetwork(
-            n_inputs,
-            n_modelled,
-            8,
-            prior=ScaleMixture(0.1, 0.002, 1.0),
-            elbo_samples=2,
-            initial_deviation=0.2,
-            n_observed=100,
-            generator=generator,
-        ).eval()
+        settings = BayesianLSTM(hidden_size=8, elbo_samples=2, initial_deviation=0.2)
+        return BayesianLSTMNetwork(n_inputs, n_modelled, 100, settings, generator).eval()
     network = (
         LSTMNetwork(n_inputs, n_modelled, 8, dropout)
         if kind == "lstm"
@@ -227,71 +219,57 @@ def test_missing_targets_are_left_out_of_the_loss():
 
 
 class Scripted(torch.nn.Module):
-    """A network whose validation losses are given: its weight counts the epochs."""
+    """A network whose validation losses are given; its weight falls with every step of the training."""
 
     def __init__(self, losses):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(()))
         self.losses = iter(losses)
+        self.seen = []
+
+    def loss(self, x, generator):
+        self.seen.append(x[:, 0, 0].tolist())
+        return self.weight
+
+    def validation_loss(self, x):
+        return next(self.losses)
+
+
+def train_scripted(network, n_windows, schedule=None, **settings):
+    """Train this network on windows that hold their numbers."""
+
+    class Method(NeuralMethod):
+        def build(self, data, generator):
+            return network
+
+        def schedule(self):
+            return schedule or super().schedule()
+
+    numbers = torch.arange(n_windows + 2.0).view(-1, 1, 1)
+    return Method(**settings).fit(make_windows(numbers, shares=((n_windows + 0.5) / (n_windows + 2), 0.1)), seed=0)
 
 
 def test_the_best_epoch_is_restored_and_patience_stops():
     network = Scripted([3.0, 1.0, 2.0, 2.0, 0.5])
-    seen = []
-
-    def loss(x, generator):
-        seen.append(x[:, 0, 0].tolist())
-        return network.weight
-
-    facts = train(
-        network,
-        torch.arange(10.0).view(10, 1, 1),
-        loss,
-        lambda: next(network.losses),
-        epochs=9,
-        batch_size=4,
-        learning_rate=0.1,
-        seed=0,
-        patience=2,
-    )
+    facts = train_scripted(network, 10, epochs=9, batch_size=4, learning_rate=0.1, patience=2)
     assert facts["epochs"] == 4
     assert facts["best_epoch"] == 2
     assert facts["validation_loss"] == 1.0
     assert network.weight.item() == pytest.approx(-0.1 * 6, rel=1e-4)  # Adam goes 0.1 a step; 3 batches an epoch
-    assert [len(rows) for rows in seen[:3]] == [4, 4, 2]
-    assert sorted(row for rows in seen[:3] for row in rows) == list(range(10))  # every window once an epoch
-    assert seen[:3] != seen[3:6]  # in another order
+    assert [len(rows) for rows in network.seen[:3]] == [4, 4, 2]
+    assert sorted(row for rows in network.seen[:3] for row in rows) == list(range(10))  # every window once an epoch
+    assert network.seen[:3] != network.seen[3:6]  # in another order
 
 
 def test_the_schedule_sets_the_learning_rate():
     network = Scripted([1.0])
-    train(
-        network,
-        torch.zeros(3, 1, 1),
-        lambda x, generator: network.weight,
-        lambda: next(network.losses),
-        epochs=1,
-        batch_size=1,
-        learning_rate=2.0,
-        schedule=lambda step: 0.1 * step,
-        seed=0,
-    )
+    train_scripted(network, 3, lambda step: 0.1 * step, epochs=1, batch_size=1, learning_rate=2.0)
     assert network.weight.item() == pytest.approx(-2.0 * (0.1 + 0.2 + 0.3), rel=1e-4)
 
 
 def test_training_that_never_works_is_an_error():
-    network = Scripted([float("nan")])
     with pytest.raises(ArithmeticError, match="finite validation loss"):
-        train(
-            network,
-            torch.zeros(3, 1, 1),
-            lambda x, generator: network.weight,
-            lambda: next(network.losses),
-            epochs=1,
-            batch_size=1,
-            learning_rate=1.0,
-            seed=0,
-        )
+        train_scripted(Scripted([float("nan")]), 3, epochs=1, batch_size=1, learning_rate=1.0)
 
 
 def test_the_registry_has_the_papers_settings():
@@ -313,8 +291,8 @@ def test_the_registry_has_the_papers_settings():
     assert settings["bayesian_lstm_10"]["epochs"] == 150
     assert settings["transformer"]["warmup_steps"] == 4000
     assert BASELINES["lstm"](epochs=3).settings()["epochs"] == 3
-    assert LSTM()._batch_size("weather") == 256
-    assert LSTM(batch_size=5)._batch_size("weather") == 5
+    assert LSTM().batch_size_for("weather") == 256
+    assert LSTM(batch_size=5).batch_size_for("weather") == 5
     assert Autoregression(orders=(1,)).settings()["orders"] == [1]
 
 
