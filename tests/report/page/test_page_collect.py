@@ -1,6 +1,7 @@
 """The page's numbers are the forecaster's."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -197,7 +198,7 @@ def test_settings_are_text_and_all_is_json(page):
     assert names["targets"] == "y, z"
     assert names["model: d model"] == "8"
     assert all(isinstance(value, str) for value in names.values())
-    json.dumps(page.to_dict(), allow_nan=False)
+    json.dumps(asdict(page), allow_nan=False)
 
 
 def test_whole_number_times_and_names():
@@ -211,7 +212,7 @@ def test_whole_number_times_and_names():
 
 
 def test_times_with_a_zone_become_utc():
-    from smc_transformer.report.page.times import plain_times
+    from smc_transformer.report.page.data import plain_times
 
     times = pd.date_range("2024-03-31", periods=3, freq="h", tz="Europe/Berlin")
     assert plain_times(times) == ["2024-03-30T23:00:00", "2024-03-31T00:00:00", "2024-03-31T01:00:00"]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 
 import helpers.fabricated_page as fabricated
@@ -55,7 +55,7 @@ def test_the_file_holds_the_numbers_and_refers_to_nothing(tmp_path):
     document = read(text)
     assert document.references == ["data:,"]
     assert len(document.scripts) == 2
-    assert json.loads(document.scripts[0]) == json.loads(json.dumps(page.to_dict()))
+    assert json.loads(document.scripts[0]) == json.loads(json.dumps(asdict(page)))
     assert "http" not in re.sub(r"http://www.w3.org/2000/svg|http-equiv", "", text)
     assert len(document.identifiers) == len(set(document.identifiers))
     assert document.scripts[1].count("</") == 0

@@ -1,19 +1,21 @@
 """The picture of a backtest: forecasts over what came, and below them whether intervals held what they should."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import cycle
+from typing import Any
 
-from smc_transformer.report.charts.series import panel_title
-from smc_transformer.support.remark import remark
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from smc_transformer.forecaster import Backtest
-    from smc_transformer.forecaster.settings import Settings
-    from smc_transformer.report.page.data import BacktestPage
+from smc_transformer.forecaster import Backtest
+from smc_transformer.forecaster.settings import Settings
+from smc_transformer.report.charts.particles import BLUE, GREY, INK
+from smc_transformer.report.charts.series import first_panels, panel_title, shared_legend
+from smc_transformer.report.charts.style import band_shades, draw_band, quiet_frame, two_sides
+from smc_transformer.report.page.backtest import backtest_pages, levels_of
+from smc_transformer.report.page.data import BacktestPage
 
 MOST_PANELS = 4
 """Series and targets whose forecasts are drawn: more cannot be read."""
@@ -23,31 +25,16 @@ COLOURS = ("#2166ac", "#b2182b", "#1b7837", "#762a83", "#e08214")
 """Of the targets, in order."""
 
 
-def backtest_chart(backtest: "Backtest", table: "pd.DataFrame", settings: "Settings", names: Sequence[Any]) -> "Figure":
-    """Forecasts over what came; coverage of all levels, and of the intervals at each step.
-
-    Args:
-        backtest: the answer of `Forecaster.backtest`.
-        table: the series.
-        settings: of the forecaster.
-        names: the series whose forecasts are drawn.
-    """
-    from matplotlib.figure import Figure
-
-    from smc_transformer.report.page.backtest import backtest_pages
-
-    wanted = [(name, target) for name in names for target in settings.targets]
-    shown = wanted[:MOST_PANELS]
-    if len(wanted) > len(shown):
-        remark(f"the picture shows forecasts of {len(shown)} of {len(wanted)} panels: choose by --series")
+def backtest_chart(backtest: Backtest, table: pd.DataFrame, settings: Settings, names: Sequence[Any]) -> Figure:
+    """Forecasts over what came, of the named series; coverage of all levels, and of the intervals at each step."""
+    shown = first_panels(names, settings.targets, MOST_PANELS, "forecasts of ")
     figure = Figure(figsize=(11, 3.6 + 2.6 * len(shown)), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=[2.6 * len(shown), 3.6])
     above, below = parts
     panels = above.subplots(len(shown), 1, squeeze=False).flatten().tolist()
     for axes, (name, target) in zip(panels, shown, strict=True):
         _draw_forecasts(axes, backtest.forecasts, table, settings, name, target)
-    handles, labels = panels[0].get_legend_handles_labels()
-    above.legend(handles, labels, loc="outside upper left", ncols=len(labels), frameon=False, fontsize="small")
+    shared_legend(above, panels[0])
     pages = dict(zip(settings.targets, backtest_pages(backtest, settings.targets, settings.id_column), strict=True))
     calibration, by_step = below.subplots(1, 2, width_ratios=[1, 1.6])
     _draw_calibration(calibration, pages)
@@ -56,12 +43,9 @@ def backtest_chart(backtest: "Backtest", table: "pd.DataFrame", settings: "Setti
 
 
 def _draw_forecasts(
-    axes: "Axes", forecasts: "pd.DataFrame", table: "pd.DataFrame", settings: "Settings", name: Any, target: str
+    axes: Axes, forecasts: pd.DataFrame, table: pd.DataFrame, settings: Settings, name: Any, target: str
 ) -> None:
     """The last windows of one series, over its values."""
-    from smc_transformer.report.charts.particles import BLUE, GREY, INK
-    from smc_transformer.report.charts.style import band_shades, draw_band, quiet_frame
-
     rows = forecasts[forecasts[settings.id_column] == name]
     windows = _apart([window for _, window in rows.groupby("cutoff", sort=True)], settings.time_column)
     shades = band_shades(levels_of(forecasts, target))
@@ -85,7 +69,7 @@ def _draw_forecasts(
     panel_title(axes, f"{name}: {target}", some)
 
 
-def _apart(windows: "list[pd.DataFrame]", time_column: str) -> "list[pd.DataFrame]":
+def _apart(windows: list[pd.DataFrame], time_column: str) -> list[pd.DataFrame]:
     """The last windows that do not overlap, so that each can be seen."""
     chosen: list[pd.DataFrame] = []
     for window in reversed(windows):
@@ -94,25 +78,15 @@ def _apart(windows: "list[pd.DataFrame]", time_column: str) -> "list[pd.DataFram
     return chosen[::-1]
 
 
-def levels_of(forecasts: "pd.DataFrame", target: str) -> list[float]:
-    """Percentages of the intervals in the table of a backtest."""
-    start = f"{target}-lo-"
-    return [float(column.removeprefix(start)) for column in forecasts.columns if column.startswith(start)]
-
-
-def _draw_calibration(axes: "Axes", pages: "dict[str, BacktestPage]") -> None:
+def _draw_calibration(axes: Axes, pages: dict[str, BacktestPage]) -> None:
     """Share of the values inside the central interval of every level, beside what it should be."""
-    from smc_transformer.report.charts.particles import GREY, INK
-
     axes.plot([0, 100], [0, 100], color=GREY, linewidth=1.2, zorder=0)
-    for (target, page), colour in zip(pages.items(), _colours(len(pages)), strict=True):
+    for (target, page), colour in zip(pages.items(), cycle(COLOURS), strict=False):
         levels = [100 * level for level in page.calibration_levels]
         shares = [float("nan") if share is None else 100 * share for share in page.calibration_coverage]
         axes.plot(levels, shares, color=colour, marker="o", markersize=3, label=target)
     axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
-    axes.set_xlabel("level of the interval, %", fontsize="small", color=INK)
-    axes.set_ylabel("values inside, %", fontsize="small", color=INK)
-    _plain(axes)
+    _finish(axes, "level of the interval, %")
     n_values = max(page.n_values for page in pages.values())
     panel_title(axes, "Calibration", f"{n_values} values")
     axes.text(0.97, 0.05, "below the line:\ntoo narrow", transform=axes.transAxes, ha="right", fontsize="x-small")
@@ -121,14 +95,10 @@ def _draw_calibration(axes: "Axes", pages: "dict[str, BacktestPage]") -> None:
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize="small")
 
 
-def _draw_coverage_by_step(axes: "Axes", pages: "dict[str, BacktestPage]") -> None:
+def _draw_coverage_by_step(axes: Axes, pages: dict[str, BacktestPage]) -> None:
     """Share of the values inside the intervals, by how far ahead they were."""
-    from matplotlib.ticker import MaxNLocator
-
-    from smc_transformer.report.charts.particles import INK
-
     styles = ("-", "--", ":", "-.")
-    for (target, page), colour in zip(pages.items(), _colours(len(pages)), strict=True):
+    for (target, page), colour in zip(pages.items(), cycle(COLOURS), strict=False):
         for place, scores in enumerate(sorted(page.levels, key=lambda one: -one.level)):
             shares = [float("nan") if share is None else 100 * share for share in scores.picp_by_step]
             label = f"{scores.level:g} %" if len(pages) == 1 else f"{target}, {scores.level:g} %"
@@ -137,21 +107,13 @@ def _draw_coverage_by_step(axes: "Axes", pages: "dict[str, BacktestPage]") -> No
             axes.axhline(scores.level, color=INK, linewidth=0.7, alpha=0.5, zorder=0)
     axes.set_ylim(0, 103)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("steps ahead", fontsize="small", color=INK)
-    axes.set_ylabel("values inside, %", fontsize="small", color=INK)
-    _plain(axes)
+    _finish(axes, "steps ahead")
     panel_title(axes, "Coverage by step", "thin lines: what it should be")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize="small")
 
 
-def _colours(n: int) -> list[str]:
-    return [COLOURS[number % len(COLOURS)] for number in range(n)]
-
-
-def _plain(axes: "Axes") -> None:
-    from smc_transformer.report.charts.particles import GREY
-
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GREY)
-    axes.tick_params(color=GREY, labelsize="small")
+def _finish(axes: Axes, x_label: str) -> None:
+    axes.set_xlabel(x_label, fontsize="small", color=INK)
+    axes.set_ylabel("values inside, %", fontsize="small", color=INK)
+    two_sides(axes)
     axes.grid(color=GREY, alpha=0.4, linewidth=0.6)

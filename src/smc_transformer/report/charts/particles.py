@@ -68,30 +68,17 @@ def draw_genealogy(
     alive = torch.zeros(n_particles, n_steps, dtype=torch.bool).scatter(0, trajectories, True)
     for step in range(1, n_steps):
         for particle in range(n_particles):
-            lives = bool(alive[particle, step])
-            axes.plot(
-                (step, step + 1),
-                (int(parents[particle, step]) + 1, particle + 1),
-                color=INK if lives else GREY,
-                linewidth=1.0 if lives else 0.5,
-                zorder=2 if lives else 1,
-            )
-    columns = torch.arange(1, n_steps + 1).expand(n_particles, n_steps)
-    rows = torch.arange(1, n_particles + 1).unsqueeze(-1).expand(n_particles, n_steps)
+            colour, width, order = (INK, 1.0, 2) if alive[particle, step] else (GREY, 0.5, 1)
+            ends = (int(parents[particle, step]) + 1, particle + 1)
+            axes.plot((step, step + 1), ends, color=colour, linewidth=width, zorder=order)
+    rows, columns = torch.cartesian_prod(torch.arange(1, n_particles + 1), torch.arange(1, n_steps + 1)).T
     colours = [
         BLUE if step == n_steps - 1 else (PINK if alive[particle, step] else "white")
         for particle in range(n_particles)
         for step in range(n_steps)
     ]
-    axes.scatter(
-        columns.flatten(),
-        rows.flatten(),
-        s=(12 + 60 * n_particles * weights.flatten()).clamp(max=160),
-        c=colours,
-        edgecolors=INK,
-        linewidths=0.5,
-        zorder=3,
-    )
+    sizes = (12 + 60 * n_particles * weights.flatten()).clamp(max=160)
+    axes.scatter(columns, rows, s=sizes, c=colours, edgecolors=INK, linewidths=0.5, zorder=3)
     axes.invert_yaxis()
     axes.set_xlabel("time step")
     axes.set_ylabel("particle")
@@ -104,13 +91,8 @@ def draw_unique_ancestors(axes: "Axes", counts: Int[Tensor, "batch time"], n_par
     axes.fill_between(ages, lower, upper, color=BLUE, alpha=0.2, linewidth=0, label="95 % of the sequences")
     axes.plot(ages, counts.double().mean(dim=0), color=BLUE, linewidth=1.8, label="mean")
     axes.axhline(n_particles, color=GREY, linestyle=":", linewidth=1.2)
-    axes.annotate(
-        f"{n_particles} particles",
-        (ages[0], n_particles),
-        xytext=(6, -12),
-        textcoords="offset points",
-        fontsize=9,
-    )
+    text = f"{n_particles} particles"
+    axes.annotate(text, (ages[0], n_particles), (6, -12), textcoords="offset points", fontsize=9)
     axes.set_xlabel("past time step (-1: the last)")
     axes.set_ylabel("unique ancestors")
     axes.set_xlim(ages[0], ages[-1])

@@ -1,32 +1,30 @@
 """How charts of series look: shades of bands, a quiet frame, a legend that covers nothing (needs matplotlib)."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from smc_transformer.report.charts.particles import BLUE, GREY, INK
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LIGHTEST, DARKEST = 0.16, 0.55
 """Shares of blue in the shades of the widest and the narrowest band."""
 
 
-def band_shades(levels: "Sequence[int | float]") -> "dict[int | float, tuple[float, float, float]]":
+def band_shades(levels: Sequence[int | float]) -> dict[int | float, tuple[float, float, float]]:
     """A colour for the band of each level, the widest first: opaque, so that the legend shows what the chart does."""
-    from matplotlib.colors import to_rgb
-
     ordered = sorted(set(levels), reverse=True)
-    steps = max(1, len(ordered) - 1)
     shades = {}
     for place, level in enumerate(ordered):
-        share = LIGHTEST + (DARKEST - LIGHTEST) * place / steps
+        share = LIGHTEST + (DARKEST - LIGHTEST) * place / max(1, len(ordered) - 1)
         red, green, blue = (1 - share * (1 - part) for part in to_rgb(BLUE))
         shades[level] = (red, green, blue)
     return shades
 
 
-def draw_band(axes: "Axes", times: Any, lower: Any, upper: Any, colour: Any, label: Any) -> None:
+def draw_band(axes: Axes, times: Any, lower: Any, upper: Any, colour: Any, label: Any) -> None:
     """A band between two lines; a single step, between which there is no area, is a bar."""
     if len(times) == 1:
         axes.vlines(times, lower, upper, color=colour, linewidth=9, label=label)
@@ -34,13 +32,9 @@ def draw_band(axes: "Axes", times: Any, lower: Any, upper: Any, colour: Any, lab
         axes.fill_between(times, lower, upper, color=colour, linewidth=0, label=label)
 
 
-def quiet_frame(axes: "Axes", times: Any) -> None:
+def quiet_frame(axes: Axes, times: Any) -> None:
     """Only the lines that are read: two sides, a light grid, and short dates if the times (of pandas) are some."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GREY)
-    axes.tick_params(color=GREY, labelcolor=INK, labelsize="small")
+    two_sides(axes)
     axes.grid(axis="y", color=GREY, alpha=0.5, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.margins(x=0.01)
@@ -51,19 +45,17 @@ def quiet_frame(axes: "Axes", times: Any) -> None:
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))
 
 
-def legend_above(axes: "Axes", title: str) -> None:
+def two_sides(axes: Axes) -> None:
+    """The frame without its top and right sides."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GREY)
+    axes.tick_params(color=GREY, labelcolor=INK, labelsize="small")
+
+
+def legend_above(axes: Axes, title: str) -> None:
     """The title, a row of the legend below it, and then the chart: nothing is covered."""
     axes.set_title(title, loc="left", pad=24, color=INK, fontweight="bold")
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(
-        handles,
-        labels,
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        borderaxespad=0.2,
-        ncols=max(1, len(labels)),
-        frameon=False,
-        fontsize="small",
-        handlelength=1.5,
-        columnspacing=1.4,
-    )
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+    look: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 1.5, "columnspacing": 1.4}
+    axes.legend(handles, labels, ncols=max(1, len(labels)), **place, **look)

@@ -10,15 +10,21 @@ of the last row, where the particles have not moved yet): nothing has been obser
 from dataclasses import replace
 from typing import NamedTuple
 
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from smc_transformer.forecaster import Forecaster
+from smc_transformer.forecaster.fitted import Following
+from smc_transformer.forecaster.following import meet_known
+from smc_transformer.forecaster.table import Name
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import embed
 from smc_transformer.inference.stream import StreamState
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
+from smc_transformer.report.page.data import AttentionPage, plain_list, plain_times
 from smc_transformer.smc.genealogy import gather_trajectories
 
 
@@ -52,11 +58,7 @@ def attention_ahead(
 ) -> PastAttention:
     """The attention of particles that have been weighted by their last row, but have not moved on yet.
 
-    Args:
-        network: the network.
-        particles: its particles; they stay as they are.
-        generator: source of randomness.
-        noise: standard noise of the step, (batch, particle, d_model); None draws it.
+    They stay as they are. The standard noise of the step, (batch, particle, d_model), is drawn if it is not given.
     """
     noise = _step_noise(network.attention, particles, generator) if noise is None else noise
     latents = network.attention.latents(embed(network, replace(particles)), noise)
@@ -71,10 +73,7 @@ def attention_of_stream(
 ) -> PastAttention:
     """The attention of the particles of a stream, which have moved on to predict the next observation.
 
-    Args:
-        state: the stream; it stays as it is.
-        generator: source of randomness.
-        noise: standard noise of the last step (its query alone is used); None draws it.
+    The stream stays as it is. The standard noise of the last step (its query alone is used) is drawn if not given.
     """
     particles, prediction = state.begun()
     attention = state.network.attention
@@ -82,6 +81,26 @@ def attention_of_stream(
     query = attention.latents(prediction.moved.embedding, noise).query
     keys = _keys(particles, attention.first_slot(particles.clock()[1] - 1))
     return PastAttention(_weights(attention, query, keys), particles.log_weights)
+
+
+def series_attention(
+    forecaster: Forecaster,
+    following: Following,
+    name: Name,
+    known: Float[Tensor, "1 known"],
+    generator: Generator | None,
+) -> AttentionPage:
+    """The attention behind the first step of the forecast of a series, where `known` is what is known ahead."""
+    particles = following.fleet.take([name])
+    meet_known(forecaster.model, particles, known)
+    attention = attention_ahead(forecaster.model, particles, generator)
+    last, n_slots, freq = following.series[name].last_time, attention.weights.shape[-1], forecaster.settings.freq
+    if isinstance(freq, str):
+        slots = pd.date_range(end=last, periods=n_slots, freq=freq)
+    else:
+        slots = pd.Index(range(int(last) - freq * (n_slots - 1), int(last) + 1, freq), dtype="int64")
+    mean, lower, upper = (plain_list(one[0]) for one in (attention.mean, *map(attention.quantile, (0.05, 0.95))))
+    return AttentionPage(plain_times(slots), mean, lower, upper)
 
 
 def _step_noise(attention: StochasticSelfAttention, particles: ParticleState, generator: Generator | None) -> Noise:

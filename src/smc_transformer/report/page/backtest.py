@@ -1,27 +1,17 @@
 """The scores of a backtest, from its table of forecasts and what came."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 
+from smc_transformer.forecaster import Backtest
 from smc_transformer.report.page.data import BacktestPage, LevelScores, plain, plain_list
 from smc_transformer.scores import COVERAGE_LEVELS, central_coverage, interval_scores, pit_histogram
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-    from smc_transformer.forecaster import Backtest
-
-
-def backtest_pages(backtest: "Backtest", targets: Sequence[str], id_column: str) -> list[BacktestPage]:
-    """The backtest of each target.
-
-    Args:
-        backtest: from `Forecaster.backtest`.
-        targets: names of the targets.
-        id_column: column of the series.
-    """
+def backtest_pages(backtest: Backtest, targets: Sequence[str], id_column: str) -> list[BacktestPage]:
+    """The backtest of each target."""
     table = backtest.forecasts
     n_forecasts = len(table[[id_column, "cutoff"]].drop_duplicates())
     step = table.groupby([id_column, "cutoff"], sort=False).cumcount() + 1
@@ -37,7 +27,7 @@ def backtest_pages(backtest: "Backtest", targets: Sequence[str], id_column: str)
                 mse=plain(((table[f"{target}-mean"] - table[target]) ** 2).mean()),
                 crps=plain(table[f"{target}-crps"].mean()),
                 energy_score=plain(energy.get(target, float("nan"))),
-                levels=[_level_scores(table, target, level, step) for level in _levels(table, target)],
+                levels=[_level_scores(table, target, level, step) for level in sorted(levels_of(table, target))],
                 calibration_levels=COVERAGE_LEVELS,
                 calibration_coverage=[plain(share) for share in central_coverage(pit)],
                 pit=pit_histogram(pit),
@@ -46,13 +36,13 @@ def backtest_pages(backtest: "Backtest", targets: Sequence[str], id_column: str)
     return pages
 
 
-def _levels(table: "pd.DataFrame", target: str) -> list[float]:
-    """Percentages of the intervals that the table has, ascending."""
+def levels_of(table: pd.DataFrame, target: str) -> list[float]:
+    """Percentages of the intervals that the table has."""
     start = f"{target}-lo-"
-    return sorted(float(column.removeprefix(start)) for column in table.columns if column.startswith(start))
+    return [float(column.removeprefix(start)) for column in table.columns if column.startswith(start)]
 
 
-def _level_scores(table: "pd.DataFrame", target: str, level: float, step: "pd.Series") -> LevelScores:
+def _level_scores(table: pd.DataFrame, target: str, level: float, step: "pd.Series[int]") -> LevelScores:
     seen = table[target].notna()
     observed, lower, upper = (
         torch.tensor(table.loc[seen, column].to_numpy(float)).view(1, -1, 1)
@@ -61,8 +51,5 @@ def _level_scores(table: "pd.DataFrame", target: str, level: float, step: "pd.Se
     found = interval_scores((lower, upper), observed, level / 100)
     inside = step[seen].to_frame("step").assign(inside=found["picp"].flatten().numpy()).groupby("step")["inside"]
     by_step = inside.mean().reindex(range(1, int(step.max()) + 1))
-    return LevelScores(
-        level=level,
-        **{name: plain(float(values.mean())) for name, values in found.items()},
-        picp_by_step=plain_list(by_step),
-    )
+    means = {name: plain(float(values.mean())) for name, values in found.items()}
+    return LevelScores(level, **means, picp_by_step=plain_list(by_step))

@@ -1,34 +1,32 @@
 """Asking a forecaster for all that the page shows."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from smc_transformer._version import __version__
+from smc_transformer.forecaster import Backtest, Forecast, Forecaster
+from smc_transformer.forecaster.table import Name, Series
+from smc_transformer.report.page.attention import series_attention
 from smc_transformer.report.page.backtest import backtest_pages
-from smc_transformer.report.page.data import QUANTILES, BacktestPage, ReportPage, SeriesPage, TargetPage, plain_list
+from smc_transformer.report.page.data import QUANTILES, ReportPage, SeriesPage, TargetPage, plain_list, plain_times
 from smc_transformer.report.page.health import series_health
-from smc_transformer.report.page.look import known_ahead, series_attention
-from smc_transformer.report.page.times import plain_times
 from smc_transformer.support.checks import check_count
 from smc_transformer.support.randomness import as_generator
-
-if TYPE_CHECKING:
-    from smc_transformer.forecaster import Backtest, Forecast, Forecaster
-    from smc_transformer.forecaster.settings import Settings
-    from smc_transformer.forecaster.table import Name, Series
 
 BACKTEST_LEVELS = (50, 80, 95)
 """Percentages of the intervals that a backtest made for the page is scored by."""
 
 
 def collect_page(
-    forecaster: "Forecaster",
+    forecaster: Forecaster,
     df: Any = None,
     *,
-    backtest: "Backtest | int" = 0,
+    backtest: Backtest | int = 0,
     h: int | None = None,
     future: Any = None,
     history: int | None = None,
@@ -41,7 +39,7 @@ def collect_page(
     """All numbers of the page.
 
     Args:
-        forecaster: a fitted forecaster.
+        forecaster: which has been fitted.
         df: histories to forecast from, drawn before the forecasts; None: the series as they stand, without history and
             particle health.
         backtest: how many forecasts of each series to compare with the end of `df` (a forecaster that has been fitted
@@ -56,43 +54,39 @@ def collect_page(
         progress: show progress bars of trainings where there is a terminal.
     """
     n_shown = check_count(n_shown, "n_shown", at_least=0)
-    settings = forecaster.settings
+    settings, fitted = forecaster.settings, forecaster.fitted
     forecast = forecaster.forecast(df, h, future=future, n_paths=n_paths, seed=seed)
     given = {} if df is None else {series.name: series for series in forecaster.read(df)}
     n_rows = max(5 * forecast.horizon, settings.input_size) if history is None else check_count(history, "history")
     shown = {name: series.rows(slice(-n_rows, None)) for name, series in given.items()}
     # The generator that the forecast began with: these are its particles.
-    generator = forecaster.fitted.generator.clone_state() if seed is None else as_generator(seed)
-    following = forecaster.fitted.following
-    if given:
-        following, _ = forecaster.fitted.follow(list(given.values()), generator)
+    generator = fitted.generator.clone_state() if seed is None else as_generator(seed)
+    following = fitted.follow(list(given.values()), generator)[0] if given else fitted.following
     health = series_health(forecaster, list(shown.values()), generator)
-    known = known_ahead(forecaster, forecast, future)
-    pages = [
-        SeriesPage(
-            name=str(name),
-            history_times=plain_times(shown[name].times) if name in shown else [],
-            forecast_times=plain_times(times),
-            targets=targets,
-            health=health.get(name),
-            attention=series_attention(forecaster, following, name, known[name], generator),
-        )
-        for name, times, targets in zip(
-            forecast.names, forecast.times, _targets(forecast, settings, shown, n_shown), strict=True
-        )
-    ]
+    ahead = forecaster.read_future(dict(zip(forecast.names, forecast.times, strict=True)), future)
+    of_targets, pages = _targets(forecaster, forecast, shown, n_shown), []
+    for name, times, targets in zip(forecast.names, forecast.times, of_targets, strict=True):
+        known = torch.from_numpy(fitted.panel.known(ahead[name].rows(slice(1)))).float()
+        attention = series_attention(forecaster, following, name, known, generator)
+        history_times = plain_times(shown[name].times) if name in shown else []
+        pages.append(SeriesPage(str(name), history_times, plain_times(times), targets, health.get(name), attention))
+    if isinstance(backtest, int) and backtest != 0:
+        if df is None:
+            raise ValueError("a backtest needs the table that it compares forecasts with: give it as df")
+        h = forecast.horizon
+        backtest = forecaster.backtest(df, backtest, h=h, level=BACKTEST_LEVELS, n_paths=n_paths, progress=progress)
     return ReportPage(
         title=title,
         created=datetime.now(timezone.utc).strftime("%d %B %Y, %H:%M UTC"),
         targets=list(settings.targets),
         series=pages,
-        backtest=_backtest(forecaster, df, backtest, forecast.horizon, n_paths, progress=progress),
+        backtest=[] if isinstance(backtest, int) else backtest_pages(backtest, settings.targets, settings.id_column),
         settings=settings_rows(forecaster),
         time_label=settings.time_column,
     )
 
 
-def settings_rows(forecaster: "Forecaster") -> list[tuple[str, str]]:
+def settings_rows(forecaster: Forecaster) -> list[tuple[str, str]]:
     """The settings of the forecaster, then those of its model, as text."""
     model = forecaster.model
     asked = {name: value for name, value in forecaster.settings.to_dict().items() if name != "config"}
@@ -114,16 +108,15 @@ def _text(value: Any) -> str:
 
 
 def _targets(
-    forecast: "Forecast", settings: "Settings", shown: "Mapping[Name, Series]", n_shown: int
-) -> Iterator[list[TargetPage]]:
+    forecaster: Forecaster, forecast: Forecast, shown: Mapping[Name, Series], n_shown: int
+) -> list[list[TargetPage]]:
     """What the forecast says about each target, series after series."""
     mean, quantiles = forecast.distribution.mean, [forecast.distribution.quantile(level) for level in QUANTILES]
-    kinds = settings.kinds()
-    for number, series in enumerate(forecast.names):
-        past = shown.get(series)
-        yield [
+    kinds = forecaster.settings.kinds()
+    return [
+        [
             TargetPage(
-                history=[] if past is None else plain_list(past.values[:, place]),
+                history=plain_list(shown[series].values[:, place]) if series in shown else [],
                 mean=plain_list(mean[number, :, place]),
                 quantiles=[plain_list(values[number, :, place]) for values in quantiles],
                 paths=[plain_list(path) for path in forecast.paths[number, :n_shown, :, place]],
@@ -133,18 +126,5 @@ def _targets(
             )
             for place, name in enumerate(forecast.targets)
         ]
-
-
-def _backtest(
-    forecaster: "Forecaster", df: Any, backtest: "Backtest | int", horizon: int, n_paths: int, *, progress: bool
-) -> list[BacktestPage]:
-    settings = forecaster.settings
-    if isinstance(backtest, int):
-        if backtest == 0:
-            return []
-        if df is None:
-            raise ValueError("a backtest needs the table that it compares forecasts with: give it as df")
-        backtest = forecaster.backtest(
-            df, backtest, h=horizon, level=BACKTEST_LEVELS, n_paths=n_paths, progress=progress
-        )
-    return backtest_pages(backtest, settings.targets, settings.id_column)
+        for number, series in enumerate(forecast.names)
+    ]

@@ -1,8 +1,10 @@
 """What the page shows, as plain numbers and text that JSON can hold. None is a missing number."""
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+import pandas as pd
 
 Numbers: TypeAlias = list[float | None]
 Times: TypeAlias = list[str] | list[int]
@@ -14,155 +16,88 @@ QUANTILES = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
 
 @dataclass(frozen=True)
 class TargetPage:
-    """One target of a series.
+    """One target of a series."""
 
-    Attributes:
-        history: its values at the times of the history.
-        mean: of the forecast, at each step.
-        quantiles: of the forecast, a list for each of the page's quantile levels.
-        paths: a handful of sampled futures.
-        between: variance of each step between particles.
-        within: variance of each step within particles: the noise of the observation.
-        variance_of: what the variance is of: "y", or "log(1 + y)".
-    """
-
-    history: Numbers
-    mean: Numbers
-    quantiles: list[Numbers]
-    paths: list[Numbers] = field(default_factory=list)
-    between: Numbers = field(default_factory=list)
-    within: Numbers = field(default_factory=list)
-    variance_of: str = "y"
+    history: Numbers  # its values at the times of the history
+    mean: Numbers  # of the forecast, at each step
+    quantiles: list[Numbers]  # of the forecast, a list for each of the page's quantile levels
+    paths: list[Numbers] = field(default_factory=list)  # a handful of sampled futures
+    between: Numbers = field(default_factory=list)  # variance of each step between particles
+    within: Numbers = field(default_factory=list)  # and within particles: the noise of the observation
+    variance_of: str = "y"  # what the variance is of: "y", or "log(1 + y)"
 
 
 @dataclass(frozen=True)
 class HealthPage:
-    """How well the particles of a series are.
+    """How well the particles of a series are."""
 
-    Attributes:
-        times: past steps.
-        ess: effective sample size after each of them.
-        unique: how many different particles of that step the last particles descend from.
-        n_particles: the best that both can be.
-    """
-
-    times: Times
-    ess: Numbers
-    unique: Numbers
-    n_particles: int
+    times: Times  # past steps
+    ess: Numbers  # effective sample size after each of them
+    unique: Numbers  # how many different particles of that step the last particles descend from
+    n_particles: int  # the best that both can be
 
 
 @dataclass(frozen=True)
 class AttentionPage:
-    """The attention behind the first step of the forecast.
+    """The attention behind the first step of the forecast."""
 
-    Attributes:
-        times: of the past slots, oldest first.
-        mean: weight of each slot, averaged over heads and particles.
-        lower: the 5 % quantile of the weight across particles.
-        upper: the 95 % quantile.
-    """
-
-    times: Times
-    mean: Numbers
-    lower: Numbers
-    upper: Numbers
+    times: Times  # of the past slots, oldest first
+    mean: Numbers  # weight of each slot, averaged over heads and particles
+    lower: Numbers  # the 5 % quantile of the weight across particles
+    upper: Numbers  # the 95 % quantile
 
 
 @dataclass(frozen=True)
 class SeriesPage:
-    """One series.
-
-    Attributes:
-        name: what it is called.
-        history_times: times of the history, on the regular grid.
-        forecast_times: times of the forecast.
-        targets: its targets, in the order of the page's.
-        health: of its particles.
-        attention: over its past.
-    """
+    """One series."""
 
     name: str
-    history_times: Times
+    history_times: Times  # on the regular grid
     forecast_times: Times
-    targets: list[TargetPage]
-    health: HealthPage | None = None
-    attention: AttentionPage | None = None
+    targets: list[TargetPage]  # in the order of the page's
+    health: HealthPage | None = None  # of its particles
+    attention: AttentionPage | None = None  # over its past
 
 
 @dataclass(frozen=True)
 class LevelScores:
-    """Scores of the central intervals of one level.
+    """Scores of the central intervals of one level."""
 
-    Attributes:
-        level: percentage that the intervals are meant to hold.
-        picp: share of the observations inside.
-        mpiw: mean width.
-        winkler: mean interval score.
-        picp_by_step: `picp` at each step of the horizon.
-    """
-
-    level: float
-    picp: float | None
-    mpiw: float | None
-    winkler: float | None
-    picp_by_step: Numbers
+    level: float  # percentage that the intervals are meant to hold
+    picp: float | None  # share of the observations inside
+    mpiw: float | None  # mean width
+    winkler: float | None  # mean interval score
+    picp_by_step: Numbers  # picp at each step of the horizon
 
 
 @dataclass(frozen=True)
 class BacktestPage:
-    """The backtest of one target.
+    """The backtest of one target."""
 
-    Attributes:
-        n_forecasts: forecasts from past cutoffs, over all series.
-        n_values: observations that they were compared with.
-        mse: of the mean.
-        crps: continuous ranked probability score.
-        energy_score: of whole paths, joint over steps and targets.
-        levels: scores of intervals.
-        calibration_levels: shares of probability, between 0 and 1.
-        calibration_coverage: share of the observations inside the central interval of each.
-        pit: counts of the probability integral transform, in equal parts of [0, 1].
-    """
-
-    n_forecasts: int
-    n_values: int
-    mse: float | None
+    n_forecasts: int  # forecasts from past cutoffs, over all series
+    n_values: int  # observations that they were compared with
+    mse: float | None  # of the mean
     crps: float | None
-    energy_score: float | None
+    energy_score: float | None  # of whole paths, joint over steps and targets
     levels: list[LevelScores]
-    calibration_levels: list[float]
-    calibration_coverage: Numbers
-    pit: list[int]
+    calibration_levels: list[float]  # shares of probability, between 0 and 1
+    calibration_coverage: Numbers  # share of the observations inside the central interval of each
+    pit: list[int]  # counts of the probability integral transform, in equal parts of [0, 1]
 
 
 @dataclass(frozen=True)
 class ReportPage:
-    """The whole page.
-
-    Attributes:
-        title: heading.
-        created: when it was made.
-        targets: names of the targets.
-        series: the series.
-        quantile_levels: probabilities of the fans; the same distance from both ends of (0, 1) makes an interval.
-        backtest: one for each target, or none.
-        settings: names and values.
-        time_label: what the times are called.
-    """
+    """The whole page."""
 
     title: str
-    created: str
+    created: str  # when it was made
     targets: list[str]
     series: list[SeriesPage]
+    # Probabilities of the fans; the same distance from both ends of (0, 1) makes an interval.
     quantile_levels: list[float] = field(default_factory=lambda: list(QUANTILES))
-    backtest: list[BacktestPage] = field(default_factory=list)
-    settings: list[tuple[str, str]] = field(default_factory=list)
+    backtest: list[BacktestPage] = field(default_factory=list)  # one for each target, or none
+    settings: list[tuple[str, str]] = field(default_factory=list)  # names and values
     time_label: str = "time"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        return asdict(self)
 
 
 def plain(value: int | float, digits: int = 7) -> float | None:
@@ -174,3 +109,12 @@ def plain(value: int | float, digits: int = 7) -> float | None:
 def plain_list(values: Any) -> Numbers:
     """Numbers of an array or tensor with one axis."""
     return [plain(value) for value in values.tolist()]
+
+
+def plain_times(times: pd.Index) -> Times:
+    """ISO text without a zone (times that have one become UTC), or whole numbers."""
+    if not hasattr(times, "tz"):
+        return [int(time) for time in times]
+    if times.tz is not None:
+        times = times.tz_convert("UTC").tz_localize(None)
+    return [time.isoformat() for time in times]

@@ -4,36 +4,24 @@ The forecaster keeps no record of its filter, so this is one more run of the sam
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator
 
+from smc_transformer.forecaster import Forecaster, TableError
+from smc_transformer.forecaster.table import Name, Series
 from smc_transformer.inference.filter import particle_filter
-from smc_transformer.report.page.data import HealthPage, plain_list
-from smc_transformer.report.page.times import plain_times
-
-if TYPE_CHECKING:
-    from smc_transformer.forecaster import Forecaster
-    from smc_transformer.forecaster.table import Name, Series
+from smc_transformer.report.page.data import HealthPage, plain_list, plain_times
 
 SERIES_AT_ONCE = 16
 """Series that are filtered together: bounds the memory."""
 
 
 def series_health(
-    forecaster: "Forecaster", shown: "Sequence[Series]", generator: Generator | None
-) -> "dict[Name, HealthPage]":
-    """Effective sample sizes and unique ancestors.
-
-    Args:
-        forecaster: the forecaster.
-        shown: rows of series. One without two rows from its first complete one on has no answer.
-        generator: source of randomness.
-    """
-    from smc_transformer.forecaster import TableError
-
-    panel, n_particles = forecaster.fitted.panel, forecaster.settings.n_particles
+    forecaster: Forecaster, shown: Sequence[Series], generator: Generator | None
+) -> dict[Name, HealthPage]:
+    """Effective sample sizes and unique ancestors; of those with two rows from the first complete one on."""
+    model, panel, n_particles = forecaster.model, forecaster.fitted.panel, forecaster.settings.n_particles
     by_length: dict[int, list[Series]] = {}
     for series in shown:
         try:
@@ -46,10 +34,8 @@ def series_health(
     for alike in by_length.values():
         for start in range(0, len(alike), SERIES_AT_ONCE):
             chosen = alike[start : start + SERIES_AT_ONCE]
-            rows = torch.stack([panel.rows(series, forecaster.fitted.panel.scaler(series)) for series in chosen])
-            result = particle_filter(
-                forecaster.model, rows, forecaster.model.settings(n_particles), generator, on_collapse="uniform"
-            )
+            rows = torch.stack([panel.rows(series, panel.scaler(series)) for series in chosen])
+            result = particle_filter(model, rows, model.settings(n_particles), generator, on_collapse="uniform")
             for series, ess, unique in zip(chosen, result.ess, result.unique_ancestors, strict=True):
                 times = plain_times(series.times[1:])
                 found[series.name] = HealthPage(times, plain_list(ess), plain_list(unique), n_particles)

@@ -1,6 +1,7 @@
 """Writing the page: one file with its numbers, its style and its script in it."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from smc_transformer.report.page.data import ReportPage
@@ -11,26 +12,13 @@ SCRIPTS = (
     "scale",  # numbers to pixels, ticks, and how numbers are written
     "svg",  # elements, lines with gaps, axes
     "readout",  # what pointer and keyboard show of a chart
-    "fan",
-    "variance",
-    "attention",
-    "health",
-    "calibration",
-    "pit",
-    "coverage",
-    "tables",
-    "picker",
-    "main",
+    *("fan", "variance", "attention", "health", "calibration", "pit", "coverage", "tables", "picker", "main"),
 )
 """The parts of the script, in order."""
 
 
 def write_page(page: ReportPage, path: str | Path) -> Path:
-    """Write the page as one HTML file that needs nothing else, neither files nor network.
-
-    Args:
-        page: what it shows.
-        path: where to; folders on the way are made.
+    """Write the page as one HTML file that needs nothing else, neither files nor network; folders are made.
 
     Returns:
         The path.
@@ -54,13 +42,10 @@ def render_page(page: ReportPage) -> str:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
+    style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
     script = "\n".join((TEMPLATES / "script" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
-    return environment.get_template("page.html.j2").render(
-        page=page,
-        style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        data=Markup(embedded_json(page)),
-    )
+    parts = {"style": Markup(style), "script": Markup(script), "data": Markup(embedded_json(page))}
+    return environment.get_template("page.html.j2").render(page=page, **parts)
 
 
 def embedded_json(page: ReportPage) -> str:
@@ -68,7 +53,7 @@ def embedded_json(page: ReportPage) -> str:
 
     No "<" is left, so that no name can end the element or begin another; JSON reads the escapes as the same characters.
     """
-    text = json.dumps(page.to_dict(), allow_nan=False, separators=(",", ":"))
+    text = json.dumps(asdict(page), allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
