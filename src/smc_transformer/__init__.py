@@ -1,38 +1,24 @@
 """The Monte Carlo Transformer: forecasts a distribution by sequential Monte Carlo inside self-attention."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from smc_transformer._version import __version__
 
 if TYPE_CHECKING:
-    from smc_transformer.config import LearningSettings, SMCTransformerConfig
-    from smc_transformer.forecaster import Forecaster
-    from smc_transformer.inference.filter import FilterResult
-    from smc_transformer.inference.settings import InferenceSettings
-    from smc_transformer.learning import Trainer
-    from smc_transformer.model import SMCTransformer
-    from smc_transformer.nn.attention import StochasticSelfAttention
-    from smc_transformer.nn.encoders import CausalEncoder
-    from smc_transformer.nn.observation import GaussianMixture, ObservationModel
-    from smc_transformer.predictive import Mixture
-    from smc_transformer.smc.weights import WeightCollapseError
-
-__all__ = [
-    "CausalEncoder",
-    "FilterResult",
-    "Forecaster",
-    "GaussianMixture",
-    "InferenceSettings",
-    "LearningSettings",
-    "Mixture",
-    "ObservationModel",
-    "SMCTransformer",
-    "SMCTransformerConfig",
-    "StochasticSelfAttention",
-    "Trainer",
-    "WeightCollapseError",
-    "__version__",
-]
+    from smc_transformer.config import LearningSettings as LearningSettings
+    from smc_transformer.config import SMCTransformerConfig as SMCTransformerConfig
+    from smc_transformer.forecaster import Forecaster as Forecaster
+    from smc_transformer.inference.filter import FilterResult as FilterResult
+    from smc_transformer.inference.settings import InferenceSettings as InferenceSettings
+    from smc_transformer.learning import Trainer as Trainer
+    from smc_transformer.model import SMCTransformer as SMCTransformer
+    from smc_transformer.nn.attention import StochasticSelfAttention as StochasticSelfAttention
+    from smc_transformer.nn.encoders import CausalEncoder as CausalEncoder
+    from smc_transformer.nn.observation import GaussianMixture as GaussianMixture
+    from smc_transformer.nn.observation import ObservationModel as ObservationModel
+    from smc_transformer.predictive import Mixture as Mixture
+    from smc_transformer.smc.weights import WeightCollapseError as WeightCollapseError
 
 # Where the public names live. They are imported when first used (PEP 562), so that `smct --help` need not wait
 # for torch.
@@ -51,13 +37,12 @@ _HOMES = {
     "Trainer": "smc_transformer.learning",
     "WeightCollapseError": "smc_transformer.smc.weights",
 }
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from smc_transformer.config import LearningSettings, SMCTransformerConfig
 from smc_transformer.inference.filter import ON_COLLAPSE, FilterResult, particle_filter
@@ -23,32 +23,29 @@ from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.stream import StreamInfo, StreamState
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
-from smc_transformer.nn.observation import ObservationModel
 from smc_transformer.predictive import Mixture
 from smc_transformer.support.checks import check_choice, check_count, check_sequences
 from smc_transformer.support.randomness import as_generator
-from smc_transformer.support.settings import FrozenSettings
 
 
 class SMCTransformer(Network):
     """A network with latent self-attention, inferred by a particle filter.
 
-    Its architecture (`config`) is fixed by its weights. How it is inferred and how it learns are settings beside it,
-    which may be replaced at any time (`model.inference = replace(model.inference, resampling="residual")`) or given to
-    a call.
+    Its architecture (`config`) is fixed by its weights. How it is inferred (`inference`) and how it learns (`learning`)
+    are settings beside it, which may be replaced at any time, as in
+    `model.inference = replace(model.inference, resampling="residual")`.
 
-    Attributes:
-        inference: particles, resampling, proposal, smoother.
-        learning: how gradients are estimated, and what they learn.
+    The calls share their options. `n_particles` and `inference` are used instead of the model's settings.
+    `generator` is a generator or a seed; None uses torch's default generator. `on_collapse` says what to do when no
+    particle can explain an observation: "error" raises a `WeightCollapseError` that names sequence and step; "uniform"
+    goes on with equal weights and counts the likelihood of that observation as zero.
 
     Args:
         config: the architecture.
         generator: a generator or seed for the initial weights; None uses torch's default generator.
         inference: settings of the inference; None: the defaults.
         learning: settings of the learning; None: the defaults.
-        encoder: a causal module of one's own, (batch, time, features) to (batch, time, d_model), instead of the one
-            that the config names; its weights are left as they are.
-        observation: an observation model of one's own, instead of the one that the config names.
+        **parts: an `encoder` or an `observation` model of one's own, as in `Network`.
     """
 
     def __init__(
@@ -58,10 +55,9 @@ class SMCTransformer(Network):
         *,
         inference: InferenceSettings | None = None,
         learning: LearningSettings | None = None,
-        encoder: nn.Module | None = None,
-        observation: ObservationModel | None = None,
+        **parts: Any,
     ):
-        super().__init__(config, generator, encoder=encoder, observation=observation)
+        super().__init__(config, generator, **parts)
         self.inference = inference or InferenceSettings()
         self.learning = learning or LearningSettings()
 
@@ -100,23 +96,15 @@ class SMCTransformer(Network):
     ) -> FilterResult:
         """Run the particle filter over whole sequences, without gradients.
 
-        Args:
-            x: X_0, ..., X_T for each sequence; the first `n_targets` features are predicted from t = 1 on. Targets
-                may be missing (NaN), wholly or partly, but not those of X_0.
-            n_particles: number of particles; None: that of the settings.
-            generator: a generator or seed; None uses torch's default generator.
-            inference: settings of the inference; None: the model's.
-            on_collapse: what to do when no particle can explain an observation: "error" raises a
-                `WeightCollapseError` that names sequence and step; "uniform" goes on with equal weights and
-                counts the likelihood of that observation as zero.
+        Of X_0, ..., X_T, the first `n_targets` features are predicted from t = 1 on. Targets may be missing (NaN),
+        wholly or partly, but not those of X_0.
 
         Returns:
             Likelihood, weights, genealogy, diagnostics and one-step predictive distributions.
         """
         x = self.check(x, min_time=2)
-        settings = self.settings(n_particles, inference)
         check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
-        generator = as_generator(generator, x.device)
+        settings, generator = self.settings(n_particles, inference), as_generator(generator, x.device)
         return particle_filter(self, x, settings, generator, on_collapse=on_collapse, keep_attention=True)
 
     def replay(
@@ -129,8 +117,7 @@ class SMCTransformer(Network):
 
         Args:
             x: the sequences that were filtered.
-            noise: noise of each trajectory, (batch, trajectory, time, d_model): the filter's,
-                `noise.along(trajectories)`.
+            noise: of each trajectory, (batch, trajectory, time, d_model): the filter's `noise.along(trajectories)`.
             completed: where values are missing, the targets as each trajectory completed them: the filter's
                 `completed`, gathered along trajectories.
         """
@@ -154,14 +141,7 @@ class SMCTransformer(Network):
         *,
         inference: InferenceSettings | None = None,
     ) -> StreamState:
-        """The state of streams that have not begun; see `smc_transformer.inference.stream`.
-
-        Args:
-            batch: number of streams.
-            n_particles: particles of each; None: that of the settings.
-            generator: a generator or seed; None uses torch's default generator.
-            inference: settings of the inference; None: the model's.
-        """
+        """The state of so many streams that have not begun; see `smc_transformer.inference.stream`."""
         batch = check_count(batch, "batch")
         generator = as_generator(generator, self.attention.query.weight.device)
         return StreamState(self, batch, self.settings(n_particles, inference), generator)
@@ -169,15 +149,11 @@ class SMCTransformer(Network):
     def observe(
         self, state: StreamState, x: Float[Tensor, "batch n_inputs"], *, on_collapse: str = "error"
     ) -> tuple[StreamState, StreamInfo]:
-        """Give streams their next observation.
-
-        Args:
-            state: the state so far; changed in place, and returned.
-            x: one observation for each stream; targets may be missing (NaN) after the first observation.
-            on_collapse: what to do when no particle can explain the observation, as in `filter`.
+        """Give each stream its next observation, whose targets may be missing (NaN) after the first.
 
         Returns:
-            The state, and what the observation meant: log density, PIT, effective sample size.
+            The state, which is changed in place, and what the observation meant: log density, PIT, effective sample
+            size.
         """
         self._check_state(state)
         check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
@@ -205,19 +181,12 @@ class SMCTransformer(Network):
         inference: InferenceSettings | None = None,
         on_collapse: str = "error",
     ) -> Float[Tensor, "batch sample horizon n_targets"]:
-        """Sample joint paths of the targets after the history.
+        """Sample joint paths of the targets after a history, or after what streams have observed.
 
-        Args:
-            history: X_0, ..., X_H for each sequence; targets may be missing (NaN) after X_0. Or the state of streams.
-            horizon: number of steps ahead.
-            n_samples: number of paths for each sequence.
-            future_inputs: the inputs that are not targets at the steps of the horizon (the last is not used);
-                needed when there are any.
-            generator: a generator or seed; None uses torch's default generator.
-            n_particles: particles that filter the history; None: that of the settings. Every path descends from one of
-                them, so more of them mean more different pasts.
-            inference: settings of the inference; None: the model's. (A stream keeps those that it began with.)
-            on_collapse: what to do when no particle can explain the history, as in `filter`.
+        The targets of X_0, ..., X_H may be missing (NaN) after X_0. Every path descends from one of the particles that
+        filter them, so more particles mean more different pasts; streams keep the inference that they began with.
+        `future_inputs` are the inputs that are not targets at the steps of the horizon, needed when there are any (the
+        last is not used).
 
         Returns:
             Paths whose steps and targets belong together: path i is one possible future.
@@ -243,8 +212,7 @@ class SMCTransformer(Network):
 
     def settings(self, n_particles: int | None = None, inference: InferenceSettings | None = None) -> InferenceSettings:
         """The settings of an inference: the model's or others, with another number of particles if one is given."""
-        chosen = self.inference if inference is None else inference
-        return chosen.with_particles(n_particles)
+        return (inference or self.inference).with_particles(n_particles)
 
     def _check_state(self, state: StreamState) -> None:
         if state.network is not self:
@@ -265,21 +233,12 @@ class SMCTransformer(Network):
         return check_sequences(future_inputs, n_known, self.dtype, min_time=1, name="future_inputs")
 
 
-def split_settings(
-    settings: Mapping[str, Any],
-) -> tuple[SMCTransformerConfig, InferenceSettings, LearningSettings]:
+def split_settings(settings: Mapping[str, Any]) -> tuple[SMCTransformerConfig, InferenceSettings, LearningSettings]:
     """Architecture, inference and learning from one dictionary, as older versions kept them; the rest by default."""
     kinds = (SMCTransformerConfig, InferenceSettings, LearningSettings)
     known = set().union(*(kind.names() for kind in kinds))
     unknown = sorted(set(settings) - known)
     if unknown:
         raise ValueError(f"unknown settings {unknown}; known are {sorted(known)}")
-
-    def part(kind: type[FrozenSettings]) -> dict[str, Any]:
-        return {name: value for name, value in settings.items() if name in kind.names()}
-
-    return (
-        SMCTransformerConfig(**part(SMCTransformerConfig)),
-        InferenceSettings(**part(InferenceSettings)),
-        LearningSettings(**part(LearningSettings)),
-    )
+    config, inference, learning = ({name: settings[name] for name in kind.names() & set(settings)} for kind in kinds)
+    return SMCTransformerConfig(**config), InferenceSettings(**inference), LearningSettings(**learning)

@@ -5,14 +5,14 @@ from typing import NamedTuple
 from torch import Tensor
 
 from helpers.models import weights
-from smc_transformer.learning import Goal, Likelihood
+from smc_transformer.learning import Goal, Likelihood, Sampling
 
 
 class Call(NamedTuple):
     """What a goal was asked for, and what it said."""
 
     x: Tensor
-    options: dict
+    sampling: Sampling
     training: bool
     weights: dict[str, Tensor]
     result: object
@@ -31,21 +31,21 @@ class WatchedGoal(Goal):
         self.validations: list[Call] = []
         self.before, self.after = (hook or (lambda name, number: None) for hook in (before, after))
 
-    def accumulate(self, model, x, **options):
-        return self._call("accumulate", self.batches, model, x, options)
+    def accumulate(self, model, x, sampling):
+        return self._call("accumulate", self.batches, model, x, sampling)
 
-    def validate(self, model, x, **options):
-        return self._call("validate", self.validations, model, x, options)
+    def validate(self, model, x, sampling):
+        return self._call("validate", self.validations, model, x, sampling)
 
     def settings(self):
         return self.goal.settings()
 
-    def _call(self, name, calls, model, x, options):
+    def _call(self, name, calls, model, x, sampling):
         number = len(calls) + 1
         self.before(name, number)
         training, seen = model.training, weights(model)
-        result = getattr(self.goal, name)(model, x, **options)
-        calls.append(Call(x, options, training, seen, result))
+        result = getattr(self.goal, name)(model, x, sampling)
+        calls.append(Call(x, sampling, training, seen, result))
         self.after(name, number)
         return result
 
@@ -78,6 +78,6 @@ class InterruptedBookkeeping(WatchedGoal):
         super().__init__()
         self.at = at
 
-    def accumulate(self, model, x, **options):
-        report = super().accumulate(model, x, **options)
+    def accumulate(self, model, x, sampling):
+        report = super().accumulate(model, x, sampling)
         return UnreadableReport(report) if len(self.batches) == self.at else report

@@ -17,15 +17,16 @@ from helpers.models import (
 from helpers.oracles import quadrature
 from helpers.second_moments import assert_statistics_are_posterior_moments, training_statistics
 
+from smc_transformer.inference.replay import TrajectoryInputs
 from smc_transformer.learning import (
-    em_statistics,
     em_step,
     fit,
     negative_log_likelihood,
     power_step_size,
     training_step,
 )
-from smc_transformer.learning.em import Statistics
+from smc_transformer.learning.em import Statistics, em_statistics
+from smc_transformer.learning.objective import Trajectories
 from smc_transformer.nn import COVARIANCES, Noise
 from smc_transformer.smc import uniform_log_weights
 
@@ -35,6 +36,11 @@ def project(matrix, structure):
     if structure == "isotropic":
         return matrix.diagonal().mean() * torch.eye(len(matrix), dtype=matrix.dtype)
     return matrix.diagonal().diag() if structure == "diagonal" else matrix
+
+
+def seen_along(targets, *noise_particles_and_weights):
+    """Trajectories with all that statistics are made of."""
+    return Trajectories(TrajectoryInputs(None, None, targets), *noise_particles_and_weights)
 
 
 def test_step_sizes_are_those_of_the_paper():
@@ -63,7 +69,7 @@ def test_update_is_the_formula_on_a_case_made_by_hand(structure):
     eps = torch.tensor([[[[2.0, 0.0]], [[0.0, 1.0]]]], dtype=torch.float64)
     noise = Noise(eps, 2 * eps, 3 * eps, 4 * eps)
     means, trajectories = torch.zeros(1, 2, 1, 2).double(), torch.arange(2).view(1, 2, 1)
-    moments = em_statistics(model, residuals, means, noise, trajectories, weights.log())
+    moments = em_statistics(model, seen_along(residuals, noise, trajectories, weights.log()), means)
     by_hand = torch.tensor([[0.25 * 1 + 0.75 * 9, 0.25 * 2], [0.25 * 2, 0.25 * 4]], dtype=torch.float64)
     torch.testing.assert_close(moments.observation, by_hand)
 
@@ -144,7 +150,7 @@ def statistics_by_hand(model, x, *, gathered=True, weighted=True, n_particles, g
         trajectories = torch.arange(n_particles).view(1, -1, 1).expand_as(trajectories)
     if not weighted:
         log_weights = uniform_log_weights(log_weights)
-    return em_statistics(model, x[:, None, 1:], parameters, result.noise, trajectories, log_weights)
+    return em_statistics(model, seen_along(x[:, None, 1:], result.noise, trajectories, log_weights), parameters)
 
 
 def test_statistics_are_those_of_the_weighted_ancestral_trajectories():

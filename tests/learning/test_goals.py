@@ -10,7 +10,15 @@ from helpers.models import make_model, sequences
 from helpers.user_modules import NotingLaw, QuantileLaw, give_law
 
 from smc_transformer.inference.paths import rollout
-from smc_transformer.learning import ForecastScore, Likelihood, Trainer, fit, negative_log_likelihood, training_step
+from smc_transformer.learning import (
+    ForecastScore,
+    Likelihood,
+    Sampling,
+    Trainer,
+    fit,
+    negative_log_likelihood,
+    training_step,
+)
 from smc_transformer.learning.goals import fair_crps
 from smc_transformer.smc import WeightCollapseError
 from smct_paper.datasets import SYNTHETIC
@@ -109,7 +117,7 @@ def small_model(**settings):
 
 def accumulate(goal, model, x, seed=0, n_particles=5):
     model.zero_grad()
-    report = goal.accumulate(model, x, n_particles=n_particles, n_trajectories=None, generator=seeded(seed))
+    report = goal.accumulate(model, x, Sampling(n_particles, generator=seeded(seed)))
     return report, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -208,10 +216,7 @@ def test_so_many_batches_have_a_shorter_history_of_any_length(without_shape_chec
     n_terms = [int(observed[n_past : n_past + HORIZON].sum()) for n_past in range(1, HISTORY + 2)]
     assert n_terms == [6, 5, 4, 2, 1]
     generator = seeded(0)
-    found = [
-        goal.accumulate(model, x, n_particles=1, n_trajectories=None, generator=generator).n_terms
-        for _ in range(n_batches)
-    ]
+    found = [goal.accumulate(model, x, Sampling(1, generator=generator)).n_terms for _ in range(n_batches)]
     assert set(found) <= set(n_terms)
     shares = torch.tensor([found.count(number) / n_batches for number in n_terms])
     share = short_share / (HISTORY + 1)  # the full history is one of the lengths that are drawn
@@ -245,7 +250,7 @@ def test_weights_multiply_the_scores_of_validation_as_well():
 
     def score(weights):
         goal = ForecastScore(HISTORY, weights, validation_paths=20)
-        return goal.validate(model, x, n_particles=5, generator=seeded(0))
+        return goal.validate(model, x, Sampling(5, generator=seeded(0)))
 
     first, both = score((1.0,)), score(None)
     second = 2 * both - first
@@ -259,7 +264,7 @@ def test_more_weights_than_targets_are_refused(without_shape_checks):
     with pytest.raises(ValueError, match="weights"):
         accumulate(goal, model, x)
     with pytest.raises(ValueError, match="weights"):
-        goal.validate(model, x, n_particles=5, generator=seeded(0))
+        goal.validate(model, x, Sampling(5, generator=seeded(0)))
 
 
 def test_a_batch_without_any_observation_has_no_gradient_and_no_loss():
@@ -286,7 +291,7 @@ def test_gradients_of_a_batch_with_gaps_reach_every_parameter(observation, encod
 def test_gradients_are_added_to_those_that_are_there():
     model, goal, x = small_model(), ForecastScore(HISTORY, n_paths=3), sequences(4, FULL - 1, 2)
     _, once = accumulate(goal, model, x)
-    goal.accumulate(model, x, n_particles=5, n_trajectories=None, generator=seeded(0))
+    goal.accumulate(model, x, Sampling(5, generator=seeded(0)))
     for name, parameter in model.named_parameters():
         if name in once:
             torch.testing.assert_close(parameter.grad, 2 * once[name])
@@ -311,7 +316,7 @@ def test_sequences_without_a_horizon_are_refused(n_values):
     with pytest.raises(ValueError, match=message):
         accumulate(goal, model, x)
     with pytest.raises(ValueError, match=message):
-        goal.validate(model, x, n_particles=5, generator=None)
+        goal.validate(model, x, Sampling(5, generator=None))
 
 
 IMPOSSIBLE = [{"history": -1}, {"n_paths": 1}, {"validation_paths": 1}, {"short_share": 1.5}, {"short_share": -0.1}]
@@ -343,7 +348,7 @@ def test_the_likelihood_is_that_of_the_training_step():
     assert report.loss == pytest.approx(-float(step.log_likelihood.sum()))
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, dict(model.named_parameters())[name].grad)
-    found = Likelihood().validate(model, x, n_particles=7, generator=seeded(1))
+    found = Likelihood().validate(model, x, Sampling(7, generator=seeded(1)))
     assert found == negative_log_likelihood(model, x, n_particles=7, generator=seeded(1))
 
 
@@ -386,7 +391,7 @@ def test_validation_of_a_known_distribution_is_its_score(observation, variance):
     """0.5 is the truth; the score of one that is too narrow or too wide is known as well, and larger."""
     x = SYNTHETIC["model1"].sample(2000, FULL - 1, 0).double()
     model = true_model(variance, observation=observation)
-    found = ForecastScore(HISTORY).validate(model, x, n_particles=2, generator=seeded(1))
+    found = ForecastScore(HISTORY).validate(model, x, Sampling(2, generator=seeded(1)))
     scores, deviation = exact_scores(x, variance)
     # 100 paths for each of 2000 sequences; steps of one path go together.
     error = float(2 * deviation.max()) / (100 * 2000) ** 0.5
@@ -404,7 +409,7 @@ def test_validation_leaves_out_what_is_missing():
     x = SYNTHETIC["model1"].sample(500, FULL - 1, 0).double()
     x[::2, HISTORY + 1] = math.nan
     x[::3, -1] = math.nan
-    found = ForecastScore(HISTORY).validate(true_model(), x, n_particles=2, generator=seeded(1))
+    found = ForecastScore(HISTORY).validate(true_model(), x, Sampling(2, generator=seeded(1)))
     scores, _ = exact_scores(x)
     assert found == pytest.approx(float(scores.nanmean()), abs=0.01)
 
@@ -413,7 +418,7 @@ def test_the_training_loss_of_a_known_distribution_is_its_score(without_shape_ch
     x = SYNTHETIC["model1"].sample(2000, FULL - 1, 0).double()
     goal = ForecastScore(HISTORY, n_paths=16)
     seed = next(seed for seed in range(20) if goal._draw_history(seeded(seed)) == HISTORY)
-    report = goal.accumulate(true_model(), x, n_particles=2, n_trajectories=None, generator=seeded(seed))
+    report = goal.accumulate(true_model(), x, Sampling(2, generator=seeded(seed)))
     scores, deviation = exact_scores(x)
     assert report.n_terms == 2000 * HORIZON
     # The mean error of 16 paths is known to deviation / 4 in each of 2000 sequences, their spread to less.
@@ -471,7 +476,7 @@ def test_training_lowers_the_score_and_a_distribution_too_wide_becomes_narrower(
     x = SYNTHETIC["model1"].sample(1000, HORIZON + 2, 5)
 
     def score():
-        return ForecastScore(2).validate(model, x, n_particles=5, generator=seeded(0))
+        return ForecastScore(2).validate(model, x, Sampling(5, generator=seeded(0)))
 
     before, start = mean_deviation(model), score()
     history, _, _ = train_forecasts(model, steps=160)

@@ -8,7 +8,7 @@ from helpers.models import make_model, sequences
 from helpers.user_modules import NotingLaw, give_law
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.learning import SquaredError, Trainer
+from smc_transformer.learning import Sampling, SquaredError, Trainer
 from smct_paper.datasets import SYNTHETIC
 
 OBSERVATIONS = ["gaussian", "heteroscedastic", "student_t"]
@@ -29,12 +29,12 @@ def without_noise(**settings):
 def accumulate(goal, model, x, seed=0):
     model.zero_grad()
     generator = torch.Generator().manual_seed(seed)
-    report = goal.accumulate(model, x, n_particles=5, n_trajectories=None, generator=generator)
+    report = goal.accumulate(model, x, Sampling(5, generator=generator))
     return report, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 def validate(goal, model, x, seed=0):
-    return goal.validate(model, x, n_particles=5, generator=torch.Generator().manual_seed(seed))
+    return goal.validate(model, x, Sampling(5, generator=torch.Generator().manual_seed(seed)))
 
 
 def with_gaps(x, share=0.25):

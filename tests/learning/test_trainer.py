@@ -14,6 +14,7 @@ from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import (
     ForecastScore,
     Likelihood,
+    Sampling,
     Trainer,
     constant,
     fit,
@@ -235,8 +236,8 @@ def test_gradients_within_the_norm_are_left_alone():
 def test_training_uses_its_numbers_of_particles_and_trajectories(n_particles, n_trajectories):
     model, goal, settings = small_model(), WatchedGoal(), {**SETTINGS, "epochs": 2}
     fit(model, TRAIN, VALIDATION, goal=goal, n_particles=n_particles, n_trajectories=n_trajectories, **settings)
-    expected = {"n_particles": n_particles or 5, "n_trajectories": n_trajectories}
-    assert [{**call.options, "generator": None} for call in goal.batches] == [{**expected, "generator": None}] * 8
+    expected = Sampling(n_particles or 5, n_trajectories, generator=None)
+    assert [call.sampling._replace(generator=None) for call in goal.batches] == [expected] * 8
 
 
 @pytest.mark.parametrize("n_trajectories", [None, 2, 9])
@@ -248,7 +249,7 @@ def test_the_likelihood_of_a_batch_is_that_of_a_training_step(n_trajectories):
     (-step.objective.sum() / (20 * 6)).backward()
     expected = {name: parameter.grad.clone() for name, parameter in model.gradient_parameters().items()}
     model.zero_grad()
-    report = Likelihood().accumulate(model, TRAIN, generator=torch.Generator().manual_seed(1), **sizes)
+    report = Likelihood().accumulate(model, TRAIN, Sampling(generator=torch.Generator().manual_seed(1), **sizes))
     assert (report.loss, report.n_terms) == (pytest.approx(-step.log_likelihood.sum().item()), 20 * 6)
     torch.testing.assert_close(report.statistics.observation, step.statistics.observation)
     torch.testing.assert_close(report.statistics.latent, step.statistics.latent)
@@ -264,12 +265,10 @@ def test_validation_uses_its_number_of_particles(n_particles, validation_particl
     model = small_model()
     fit(model, TRAIN, VALIDATION, goal=goal, **settings)
     expected = validation_particles or 2 * (n_particles or 5)
-    assert [call.options["n_particles"] for call in goal.validations] == [expected] * 2
-    losses = [
-        loss(model, VALIDATION, n_particles=expected, generator=torch.Generator().manual_seed(1))
-        for loss in (Likelihood().validate, negative_log_likelihood)
-    ]
-    assert losses[0] == losses[1]
+    assert [call.sampling.n_particles for call in goal.validations] == [expected] * 2
+    first, second = (torch.Generator().manual_seed(1) for _ in range(2))
+    loss = Likelihood().validate(model, VALIDATION, Sampling(expected, generator=first))
+    assert loss == negative_log_likelihood(model, VALIDATION, n_particles=expected, generator=second)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 3600.0])

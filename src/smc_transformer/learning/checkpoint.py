@@ -6,6 +6,8 @@ history go as JSON into the header.
 
 import json
 import os
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +25,9 @@ class CheckpointError(ValueError):
 
 
 class Checkpoint(NamedTuple):
-    """Tensors by name, and whatever JSON can hold."""
+    """Tensors by group and name, and whatever JSON can hold."""
 
-    tensors: dict[str, Tensor]
+    tensors: Mapping[str, dict[str, Tensor]]
     state: dict[str, Any]
 
 
@@ -44,7 +46,11 @@ def check_writable(path: Path) -> None:
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; an interrupted write leaves the previous one intact."""
     header = {"format": FORMAT, "version": VERSION, "state": checkpoint.state}
-    tensors = {name: tensor.detach().contiguous() for name, tensor in checkpoint.tensors.items()}
+    tensors = {
+        f"{group}/{name}": tensor.detach().contiguous()
+        for group, named in checkpoint.tensors.items()
+        for name, tensor in named.items()
+    }
     unfinished = path.with_name(path.name + ".unfinished")
     save_file(tensors, unfinished, metadata={"header": json.dumps(header)})
     os.replace(unfinished, path)
@@ -52,11 +58,13 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; a truncated or foreign file raises a `CheckpointError`."""
+    tensors: dict[str, dict[str, Tensor]] = defaultdict(dict)
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            header = json.loads(metadata.get("header", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            header = json.loads((file.metadata() or {}).get("header", "{}"))
+            for key in file.keys():  # noqa: SIM118 (not a dict)
+                group, _, name = key.partition("/")
+                tensors[group][name] = file.get_tensor(key)
     except (SafetensorError, json.JSONDecodeError) as error:
         raise CheckpointError(f"{path} is not a readable checkpoint (truncated, or another format): {error}") from None
     if header.get("format") != FORMAT:

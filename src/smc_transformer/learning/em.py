@@ -9,18 +9,16 @@ projected to the structure of S. It runs outside of any gradient, once for each 
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.nn.attention import Noise
+from smc_transformer.learning.objective import Trajectories
+from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.observation.base import weighted_mean, weighted_second_moment
 from smc_transformer.smc.genealogy import gather_trajectories
-
-if TYPE_CHECKING:
-    from smc_transformer.model import SMCTransformer
 
 
 class Statistics(NamedTuple):
@@ -48,34 +46,22 @@ def power_step_size(exponent: float = 0.6, offset: int = 0) -> Callable[[int], f
 
 @torch.no_grad()
 def em_statistics(
-    model: "SMCTransformer",
-    targets: Float[Tensor, "batch _ time n_targets"],
+    model: SMCTransformer,
+    trajectories: Trajectories,
     parameters: Float[Tensor, "batch trajectory time n_parameters"],
-    noise: Noise,
-    trajectories: Int[Tensor, "batch trajectory time"],
-    log_weights: Float[Tensor, "batch trajectory"],
 ) -> Statistics:
-    """The M-step's statistics from the trajectories of one batch.
-
-    Args:
-        model: the model whose covariances are learned.
-        targets: X_t, as completed by each trajectory where values were missing.
-        parameters: parameters of the distribution of X_t along each trajectory.
-        noise: the standard noise of all particles; a latent residual is S^(1/2) eps.
-        trajectories: the particle whose noise each trajectory has at each step.
-        log_weights: normalised log-weights of the trajectories.
-    """
-    weights = log_weights.exp()
+    """The M-step's statistics from the trajectories of one batch, and the parameters of p(X_t | z) along them."""
+    weights = trajectories.log_weights.exp()
     latent = {}
     if model.learning.noise_learning == "em":
         latent = {
-            name: weighted_second_moment(covariance.scale(gather_trajectories(eps, trajectories)), weights)
-            for (name, covariance), eps in zip(model.latent_covariances().items(), noise, strict=True)
+            name: weighted_second_moment(covariance.scale(gather_trajectories(eps, trajectories.particles)), weights)
+            for (name, covariance), eps in zip(model.latent_covariances().items(), trajectories.noise, strict=True)
         }
-    return Statistics(model.observation.statistics(targets, parameters, weights), latent)
+    return Statistics(model.observation.statistics(trajectories.inputs.targets, parameters, weights), latent)
 
 
-def merge_statistics(model: "SMCTransformer", parts: list[tuple[Statistics, float]]) -> Statistics:
+def merge_statistics(model: SMCTransformer, parts: list[tuple[Statistics, float]]) -> Statistics:
     """The statistics of a batch from those of its parts, each with its share of the sequences."""
     if len(parts) == 1:
         return parts[0][0]
@@ -84,7 +70,7 @@ def merge_statistics(model: "SMCTransformer", parts: list[tuple[Statistics, floa
     return Statistics(model.observation.merge([part.observation for part, _ in parts], shares), latent)
 
 
-def em_step(model: "SMCTransformer", statistics: Statistics, step_size: float) -> None:
+def em_step(model: SMCTransformer, statistics: Statistics, step_size: float) -> None:
     """Move the covariances that EM learns a step towards the statistics of a batch."""
     if statistics.observation is not None:
         model.observation.em_step_(statistics.observation, step_size)

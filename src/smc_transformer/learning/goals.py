@@ -6,24 +6,31 @@ judges what forecasters use: paths drawn after a history, by the continuous rank
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.inference.chunks import chunk_size, in_chunks
+from smc_transformer.inference.filter import particle_filter
 from smc_transformer.inference.paths import rollout, sample_paths
 from smc_transformer.learning.em import Statistics, merge_statistics
-from smc_transformer.learning.likelihood import count_observations, negative_log_likelihood
 from smc_transformer.learning.step import NUMBERS_AT_ONCE, accumulate_gradients
+from smc_transformer.model import SMCTransformer
 from smc_transformer.scores import fair_crps
 from smc_transformer.support.checks import check_count, check_number
+from smc_transformer.support.randomness import as_generator
 
-if TYPE_CHECKING:
-    from smc_transformer.model import SMCTransformer
+
+class Sampling(NamedTuple):
+    """How a goal samples: with so many particles and, for gradients, trajectories (None: one for each particle)."""
+
+    n_particles: int
+    n_trajectories: int | None = None
+    generator: Generator | None = None
 
 
 class BatchReport(NamedTuple):
@@ -35,40 +42,44 @@ class BatchReport(NamedTuple):
 
 
 class Goal(ABC):
-    """A loss that a trainer makes small.
+    """A loss that a trainer makes small."""
 
-    Attributes:
-        label: its short name, for progress bars.
-    """
-
-    label: str
+    label: str  # short, for progress bars
 
     @abstractmethod
     def accumulate(
-        self,
-        model: "SMCTransformer",
-        x: Float[Tensor, "batch time_plus_1 n_inputs"],
-        *,
-        n_particles: int,
-        n_trajectories: int | None,
-        generator: Generator | None,
+        self, model: SMCTransformer, x: Float[Tensor, "batch time_plus_1 n_inputs"], sampling: Sampling
     ) -> BatchReport:
         """Add the gradient of the batch's mean loss to those of the parameters."""
 
     @abstractmethod
     def validate(
-        self,
-        model: "SMCTransformer",
-        x: Float[Tensor, "sequence time_plus_1 n_inputs"],
-        *,
-        n_particles: int,
-        generator: Generator | None,
+        self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], sampling: Sampling
     ) -> float:
         """The mean loss of held-out sequences."""
 
     def settings(self) -> dict[str, Any]:
-        """What must be the same for a run to be resumed."""
-        return {"goal": type(self).__name__}
+        """What must be the same for a run to be resumed, as JSON gives it back."""
+        values = asdict(self) if is_dataclass(self) else {}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {"goal": type(self).__name__, **plain}
+
+
+class WeightedGoal(Goal):
+    """A goal in which the first targets count, as many as there are weights, each by its weight."""
+
+    weights: tuple[float, ...] | None  # None: all targets, all the same
+
+    def _scored(
+        self, model: SMCTransformer, x: Float[Tensor, "batch time n_inputs"]
+    ) -> Float[Tensor, "batch time scored"]:
+        n_targets = model.config.n_targets
+        if self.weights is not None and len(self.weights) > n_targets:
+            raise ValueError(f"there are {len(self.weights)} weights for {n_targets} targets")
+        return x[..., : n_targets if self.weights is None else len(self.weights)]
+
+    def _weighted(self, losses: Float[Tensor, "batch time scored"]) -> Float[Tensor, "batch time scored"]:
+        return losses if self.weights is None else losses * losses.new_tensor(self.weights)
 
 
 class Likelihood(Goal):
@@ -77,52 +88,31 @@ class Likelihood(Goal):
     label = "nll"
 
     def accumulate(
-        self,
-        model: "SMCTransformer",
-        x: Float[Tensor, "batch time_plus_1 n_inputs"],
-        *,
-        n_particles: int,
-        n_trajectories: int | None,
-        generator: Generator | None,
+        self, model: SMCTransformer, x: Float[Tensor, "batch time_plus_1 n_inputs"], sampling: Sampling
     ) -> BatchReport:
         n_terms = count_observations(model, x)
-        statistics, log_likelihood = accumulate_gradients(
-            model, x, n_terms, n_particles=n_particles, n_trajectories=n_trajectories, generator=generator
-        )
+        statistics, log_likelihood = accumulate_gradients(model, x, n_terms, **sampling._asdict())
         return BatchReport(-float(log_likelihood.sum()), n_terms, statistics)
 
     def validate(
-        self,
-        model: "SMCTransformer",
-        x: Float[Tensor, "sequence time_plus_1 n_inputs"],
-        *,
-        n_particles: int,
-        generator: Generator | None,
+        self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], sampling: Sampling
     ) -> float:
-        return negative_log_likelihood(model, x, n_particles=n_particles, generator=generator)
+        return negative_log_likelihood(model, x, n_particles=sampling.n_particles, generator=sampling.generator)
 
 
 @dataclass(frozen=True)
-class ForecastScore(Goal):
+class ForecastScore(WeightedGoal):
     """The continuous ranked probability score of sampled paths, averaged over steps and targets.
 
     Some batches have a shorter history, so that short pasts are learned too. EM learns nothing of covariances here,
     which are those of one step; only the range of the scales is followed.
-
-    Attributes:
-        history: the last index H of the known values X_0, ..., X_H; what follows is the horizon.
-        weights: how much each target counts, the first ones; None: all of them the same. In the units in which
-            forecasts will be scored, if the model has others.
-        short_share: share of the batches whose history is cut to a random shorter one.
-        n_paths: paths for each sequence in training.
-        validation_paths: paths for each sequence in validation.
     """
 
-    history: int
-    weights: tuple[float, ...] | None = None
-    short_share: float = 0.5
-    n_paths: int = 16
-    validation_paths: int = 64
+    history: int  # the last index H of the known values X_0, ..., X_H; what follows is the horizon
+    weights: tuple[float, ...] | None = None  # the units in which forecasts will be scored, if the model has others
+    short_share: float = 0.5  # of the batches, whose history is cut to a random shorter one
+    n_paths: int = 16  # for each sequence in training
+    validation_paths: int = 64  # for each sequence in validation
 
     label = "crps"
 
@@ -133,27 +123,22 @@ class ForecastScore(Goal):
         check_number(self.short_share, "short_share", at_most=1.0)
 
     def accumulate(
-        self,
-        model: "SMCTransformer",
-        x: Float[Tensor, "batch time_plus_1 n_inputs"],
-        *,
-        n_particles: int,
-        n_trajectories: int | None,
-        generator: Generator | None,
+        self, model: SMCTransformer, x: Float[Tensor, "batch time_plus_1 n_inputs"], sampling: Sampling
     ) -> BatchReport:
-        del n_trajectories
-        horizon = self._horizon(x)
-        x = x[:, : self._draw_history(generator) + 1 + horizon]
-        truth = self._truth(model, x, horizon)
+        horizon, generator = self._horizon(x), sampling.generator
+        if torch.rand((), generator=generator).item() < self.short_share:
+            x = x[:, : int(torch.randint(self.history + 1, (), generator=generator)) + 1 + horizon]
+        truth = self._scored(model, x[:, -horizon:])
         n_terms = max(1, int((~truth.isnan()).sum()))
         # A path keeps, for the gradient, the keys and values that each of its steps attended to.
         held = 4 * self.n_paths * horizon * x.shape[1] * model.config.d_model
         at_once = chunk_size(64 * NUMBERS_AT_ONCE, held)
         past, known = x[:, :-horizon], x[:, -horizon:, model.config.n_targets :]
-        forecast = partial(rollout, model, model.settings(n_particles), n_paths=self.n_paths, generator=generator)
-        forecasts = in_chunks(forecast, at_once, past, known)
+        settings = model.settings(sampling.n_particles)
+        forecast = partial(rollout, model, settings, n_paths=self.n_paths, generator=generator)
         total = 0.0
         statistics: list[tuple[Statistics, float]] = []
+        forecasts = in_chunks(forecast, at_once, past, known)
         for (paths, parameters), observed in zip(forecasts, truth.split(at_once), strict=True):
             loss = self._weighted(fair_crps(paths[..., : truth.shape[-1]], observed)).nansum()
             (loss / n_terms).backward()
@@ -163,27 +148,14 @@ class ForecastScore(Goal):
         return BatchReport(total, n_terms, merge_statistics(model, statistics))
 
     def validate(
-        self,
-        model: "SMCTransformer",
-        x: Float[Tensor, "sequence time_plus_1 n_inputs"],
-        *,
-        n_particles: int,
-        generator: Generator | None,
+        self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], sampling: Sampling
     ) -> float:
-        horizon = self._horizon(x)
-        paths = sample_paths(
-            model,
-            model.settings(n_particles),
-            x[:, :-horizon],
-            x[:, -horizon:, model.config.n_targets :],
-            n_samples=self.validation_paths,
-            generator=generator,
-        )
-        truth = self._truth(model, x, horizon)
+        horizon, settings = self._horizon(x), model.settings(sampling.n_particles)
+        past, known = x[:, :-horizon], x[:, -horizon:, model.config.n_targets :]
+        options = {"n_samples": self.validation_paths, "generator": sampling.generator}
+        paths = sample_paths(model, settings, past, known, **options)
+        truth = self._scored(model, x[:, -horizon:])
         return float(self._weighted(fair_crps(paths[..., : truth.shape[-1]], truth)).nanmean())
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), **asdict(self), "weights": None if self.weights is None else list(self.weights)}
 
     def _horizon(self, x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> int:
         horizon = x.shape[1] - 1 - self.history
@@ -193,20 +165,29 @@ class ForecastScore(Goal):
             )
         return horizon
 
-    def _draw_history(self, generator: Generator | None) -> int:
-        shorter = torch.rand((), generator=generator).item() < self.short_share
-        return int(torch.randint(self.history + 1, (), generator=generator)) if shorter else self.history
 
-    def _truth(self, model: "SMCTransformer", x: Tensor, horizon: int) -> Float[Tensor, "batch horizon scored"]:
-        return x[:, -horizon:, : count_scored(model, self.weights)]
+@torch.no_grad()
+def negative_log_likelihood(
+    model: SMCTransformer,
+    x: Float[Tensor, "sequence time_plus_1 n_inputs"],
+    *,
+    n_particles: int | None = None,
+    batch_size: int = 64,
+    generator: Generator | int | None = None,
+) -> float:
+    """Mean of -log p(X_t | X_{<t}) over all sequences and all steps with an observation, in nats a step.
 
-    def _weighted(self, scores: Float[Tensor, "batch horizon scored"]) -> Float[Tensor, "batch horizon scored"]:
-        return scores if self.weights is None else scores * scores.new_tensor(self.weights)
+    The logarithm of an average over particles is too low by about its relative variance / 2, so this is an upper
+    bound on average, and tight for many particles.
+    """
+    x = model.check(x, min_time=2)
+    batch_size, settings = check_count(batch_size, "batch_size"), model.settings(n_particles)
+    generator = as_generator(generator, x.device)
+    results = in_chunks(lambda chunk: particle_filter(model, chunk, settings, generator), batch_size, x)
+    return -sum(float(result.log_likelihood.sum()) for result in results) / count_observations(model, x)
 
 
-def count_scored(model: "SMCTransformer", weights: tuple[float, ...] | None) -> int:
-    """How many targets have a part in a score, the first ones: as many as it has weights, without weights all."""
-    n_targets = model.config.n_targets
-    if weights is not None and len(weights) > n_targets:
-        raise ValueError(f"there are {len(weights)} weights for {n_targets} targets")
-    return n_targets if weights is None else len(weights)
+def count_observations(model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"]) -> int:
+    """How many steps have at least one observed target (at least 1, for dividing by it)."""
+    observed = ~x[:, 1:, : model.config.n_targets].isnan()
+    return max(1, int(observed.any(dim=-1).sum()))

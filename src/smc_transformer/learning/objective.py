@@ -6,7 +6,8 @@ Both are functions of the noise of given trajectories, and return one number for
 their weights and observations that were drawn in place of missing ones are constants in the gradient.
 """
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -14,10 +15,23 @@ from torch import Tensor
 
 from smc_transformer.inference import engine
 from smc_transformer.inference.replay import TrajectoryInputs, replay
+from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.attention import Noise
 
-if TYPE_CHECKING:
-    from smc_transformer.model import SMCTransformer
+
+class Trajectories(NamedTuple):
+    """Weighted smoothing trajectories of a batch, and what is known along them."""
+
+    inputs: TrajectoryInputs
+    """What they see and predict, as completed by each of them where values were missing."""
+    noise: Noise
+    """The standard noise of all particles; a latent residual is S^(1/2) eps."""
+    particles: Int[Tensor, "batch trajectory time"]
+    """The particle that each trajectory passes through, and so has the noise of, at each step."""
+    log_weights: Float[Tensor, "batch trajectory"]
+    """Normalised."""
+    read_outs: Float[Tensor, "batch trajectory time n_parameters"] | None = None
+    """The parameters of p(X_t | z) that the filter found along them; None if it has not been through them."""
 
 
 class TrajectoryObjective(NamedTuple):
@@ -27,63 +41,26 @@ class TrajectoryObjective(NamedTuple):
     parameters: Float[Tensor, "batch trajectory time n_parameters"]
 
 
-@runtime_checkable
-class Objective(Protocol):
-    """What both objectives look like."""
-
-    def __call__(
-        self,
-        model: "SMCTransformer",
-        inputs: TrajectoryInputs,
-        noise: Noise,
-        trajectories: Int[Tensor, "batch trajectory time"],
-        read_outs: Float[Tensor, "batch trajectory time n_parameters"] | None,
-    ) -> TrajectoryObjective:
-        """The objective along trajectories.
-
-        Args:
-            model: the model.
-            inputs: what the trajectories see.
-            noise: the noise of all particles.
-            trajectories: the particle that each trajectory passes through at each step.
-            read_outs: the parameters of p(X_t | z) that the filter found along the trajectories; None if
-                it has not been through them.
-        """
-        ...
-
-
-def pathwise_objective(
-    model: "SMCTransformer",
-    inputs: TrajectoryInputs,
-    noise: Noise,
-    trajectories: Int[Tensor, "batch trajectory time"],
-    read_outs: Float[Tensor, "batch trajectory time n_parameters"] | None,
-) -> TrajectoryObjective:
+def pathwise_objective(model: SMCTransformer, trajectories: Trajectories) -> TrajectoryObjective:
     """Log p(X_t | eps), with the standard noise eps as the latent (the default).
 
-    eps has an observation model without parameters, so log p(eps, X) = log p(eps) + sum_t log p(X_t | eps), and only
-    the second term has a gradient, which flows through q, k, v and z. Little variance when the noises are small.
+    The distribution of eps has no parameters, so log p(eps, X) = log p(eps) + sum_t log p(X_t | eps), and only the
+    second term has a gradient, which flows through q, k, v and z. Little variance when the noises are small.
     """
+    inputs, noise, particles, _, read_outs = trajectories
     if engine.can_replay(model, inputs.embedding, noise):
-        seen = (inputs.embedding, inputs.last_targets)
-        parameters = engine.run_replay(model, *seen, noise, trajectories, read_outs)
+        parameters = engine.run_replay(model, inputs.embedding, inputs.last_targets, noise, particles, read_outs)
     else:
-        parameters = replay(model, inputs, noise, trajectories).parameters
+        parameters = replay(model, inputs, noise, particles).parameters
     return TrajectoryObjective(model.observation.components(parameters).log_prob(inputs.targets), parameters)
 
 
-def score_objective(
-    model: "SMCTransformer",
-    inputs: TrajectoryInputs,
-    noise: Noise,
-    trajectories: Int[Tensor, "batch trajectory time"],
-    read_outs: Float[Tensor, "batch trajectory time n_parameters"] | None,
-) -> TrajectoryObjective:
+def score_objective(model: SMCTransformer, trajectories: Trajectories) -> TrajectoryObjective:
     """Log p(q, k, v, z, X), with the latents as fixed numbers (the paper's formula).
 
     log N(q; Wq e, Sq) + log N(k; Wk e, Sk) + log N(v; Wv e, Sv) + log N(z; mean(q, k, v), Sz) + log p(X_t | z).
     """
-    del read_outs  # here the parameters of the distribution depend on z alone, and have to be computed from it
+    inputs, noise, particles, *_ = trajectories
     attention = model.attention
     for name, covariance in model.latent_covariances().items():
         if covariance.is_zero:
@@ -93,9 +70,9 @@ def score_objective(
             )
     means = attention.means(inputs.embedding)
     with torch.no_grad():
-        latents = attention.latents(inputs.embedding, noise, trajectories)
+        latents = attention.latents(inputs.embedding, noise, particles)
     attention_mean = attention.attend_all(latents)
-    z = (attention_mean + attention.deviation(noise, trajectories)).detach()
+    z = (attention_mean + attention.deviation(noise, particles)).detach()
     parameters = model.read_out(z, inputs.embedding, inputs.last_targets)
     log_density = (
         attention.query_covariance.log_density(latents.query - means.query)
@@ -107,4 +84,7 @@ def score_objective(
     return TrajectoryObjective(log_density, parameters)
 
 
-OBJECTIVES: dict[str, Objective] = {"pathwise": pathwise_objective, "score": score_objective}
+OBJECTIVES: dict[str, Callable[[SMCTransformer, Trajectories], TrajectoryObjective]] = {
+    "pathwise": pathwise_objective,
+    "score": score_objective,
+}

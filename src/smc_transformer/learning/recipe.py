@@ -6,55 +6,42 @@
 4. One factor on the noise, so that intervals of held-out sequences cover what they should.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from smc_transformer.learning.calibration import LEVEL, share_covered, widen_to_cover
 from smc_transformer.learning.em import power_step_size
 from smc_transformer.learning.goals import ForecastScore, Goal, Likelihood
-from smc_transformer.learning.schedule import Schedule, warmup_cosine, warmup_inverse_sqrt
+from smc_transformer.learning.schedule import warmup_cosine, warmup_inverse_sqrt
 from smc_transformer.learning.squared_error import SquaredError
 from smc_transformer.learning.trainer import EpochReport, Trainer
 from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.encoders import ChangesEncoder
 from smc_transformer.support.checks import check_count
-from smc_transformer.support.progress import ProgressReport, progress_report
+from smc_transformer.support.progress import progress_report
 
 
 @dataclass(frozen=True)
 class Stage:
-    """How long and how fast to train towards one goal.
+    """How long and how fast to train towards one goal."""
 
-    Attributes:
-        steps: batches in all.
-        validations: how often the validation loss is taken, evenly over the steps.
-        batch_size: sequences in a batch.
-        learning_rate: its peak (of the Vaswani schedule: a factor on it).
-        schedule: "cosine" (with a warm-up of `warmup` of the steps) or "vaswani" (the paper).
-        warmup: share of the steps in which the learning rate rises.
-        weight_decay: of AdamW; 0 is Adam.
-        averaging: share of the old in a running average of the weights; None: none.
-        em_offset: offset of the EM steps, (p + offset)^-0.6.
-        n_trajectories: trajectories of each sequence that the gradient goes through; None: one for each particle.
-        patience: stop after so many validations without a better one; None: never.
-    """
-
-    steps: int
-    validations: int = 12
+    steps: int  # batches in all
+    validations: int = 12  # how often the validation loss is taken, evenly over the steps
     batch_size: int = 64
-    learning_rate: float = 3e-3
-    schedule: str = "cosine"
-    warmup: float = 0.1
-    weight_decay: float = 0.0
-    averaging: float | None = 0.99
-    em_offset: int = 0
-    n_trajectories: int | None = None
-    patience: int | None = None
+    learning_rate: float = 3e-3  # its peak (of the Vaswani schedule: a factor on it)
+    schedule: str = "cosine"  # after a warm-up; or "vaswani" (the paper)
+    warmup: float = 0.1  # share of the steps in which the learning rate rises
+    weight_decay: float = 0.0  # of AdamW; 0 is Adam
+    averaging: float | None = 0.99  # share of the old in a running average of the weights; None: none
+    em_offset: int = 0  # of the EM steps, (p + offset)^-0.6
+    n_trajectories: int | None = None  # of each sequence, for the gradient; None: one for each particle
+    patience: int | None = None  # stop after so many validations without a better one; None: never
 
     @property
     def steps_per_validation(self) -> int:
@@ -63,6 +50,8 @@ class Stage:
 
     def trainer(self, model: SMCTransformer, goal: Goal, seed: int) -> Trainer:
         """The trainer of this stage; it has no progress bar of its own."""
+        n_warmup = max(1, round(self.warmup * self.steps))
+        vaswani = self.schedule == "vaswani"
         return Trainer(
             model,
             goal=goal,
@@ -70,8 +59,10 @@ class Stage:
             steps_per_epoch=self.steps_per_validation,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
-            optimiser=self._optimiser,
-            schedule=self._schedule(model.config.d_model),
+            optimiser=partial(torch.optim.AdamW, weight_decay=self.weight_decay, fused=True),
+            schedule=warmup_inverse_sqrt(model.config.d_model, n_warmup)
+            if vaswani
+            else warmup_cosine(self.steps, n_warmup),
             em_step_size=power_step_size(offset=self.em_offset),
             n_trajectories=self.n_trajectories,
             averaging=self.averaging,
@@ -80,38 +71,17 @@ class Stage:
             progress=False,
         )
 
-    def _optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=self.weight_decay, fused=True)
-
-    def _schedule(self, d_model: int) -> Schedule:
-        n_warmup = max(1, round(self.warmup * self.steps))
-        return (
-            warmup_inverse_sqrt(d_model, n_warmup)
-            if self.schedule == "vaswani"
-            else warmup_cosine(self.steps, n_warmup)
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a model is trained, and its noise widened; in the words of the module.
-
-    Attributes:
-        squared_error: the first stage; None, or one without steps: the likelihood is the first.
-        likelihood: the second.
-        forecast: the third; None, or one without steps: the likelihood is the last.
-        forecast_paths: paths of each sequence in the third stage.
-        validation_paths: paths of each validation sequence in it.
-        widening_blocks: consecutive blocks of held-out sequences whose median coverage counts, so that one storm does
-            not set the width of all intervals.
-    """
+    """How a model is trained, and its noise widened; a stage that is None or has no steps is left out."""
 
     squared_error: Stage | None = None
     likelihood: Stage = field(default_factory=lambda: Stage(1000))
     forecast: Stage | None = None
-    forecast_paths: int = 16
-    validation_paths: int = 64
-    widening_blocks: int = 1
+    forecast_paths: int = 16  # of each sequence in the stage of forecasts
+    validation_paths: int = 64  # of each validation sequence in it
+    widening_blocks: int = 1  # as in `calibration.share_covered`
 
     def train(
         self,
@@ -124,16 +94,10 @@ class Recipe:
         seed: int = 0,
         progress: bool = False,
     ) -> dict[str, list[float]]:
-        """Train in all stages; returns the validation losses of each.
+        """Train a new model in place, as in `train_in_stages`, without widening; returns all validation losses.
 
-        Args:
-            model: a new model, trained in place; its noise is left as the stages leave it.
-            train: training sequences.
-            validation: sequences by which each stage chooses its best weights; None: it keeps its last.
-            history: the last index H of the known values X_0, ..., X_H of forecasts.
-            units: what one unit of each scored target is, the first ones: errors and scores are multiplied by it.
-            seed: of shuffling and noise.
-            progress: show a bar where there is a terminal.
+        Forecasts are of all that follows X_0, ..., X_history. Only the first targets count, as many as there are units:
+        their errors and scores are multiplied by these.
         """
         score = ForecastScore(history, units, n_paths=self.forecast_paths, validation_paths=self.validation_paths)
         stages: dict[str, tuple[Stage | None, Goal]] = {
@@ -189,27 +153,16 @@ def train_in_stages(
     seed: int = 0,
     progress: bool = False,
 ) -> dict[str, list[EpochReport]]:
-    """Train towards one goal after the other.
+    """Train a model in place towards one goal after the other, and report what each stage came to.
 
-    Args:
-        model: trained in place.
-        stages: by their names, in their order.
-        train: training sequences.
-        validation: sequences by which each stage chooses its best weights; None: it keeps its last.
-        seed: of shuffling and noise.
-        progress: show a bar where there is a terminal.
-
-    Returns:
-        What each stage came to.
+    The validation sequences are those by which each stage chooses its best weights; without any it keeps its last.
     """
     reports: dict[str, list[EpochReport]] = {}
     with progress_report("training", sum(stage.steps for stage, _ in stages.values()), enabled=progress) as bar:
         for name, (stage, goal) in stages.items():
             trainer = stage.trainer(model, goal, seed)
-            trainer.on_epoch = _shown_on(bar, stage, goal)
+            trainer.on_epoch = lambda report, stage=stage, goal=goal: bar.advance(
+                stage.steps_per_validation, f"{goal.label} {report.training_loss:.4f}"
+            )
             reports[name] = trainer.fit(train, validation)
     return reports
-
-
-def _shown_on(bar: ProgressReport, stage: Stage, goal: Goal) -> Callable[[EpochReport], None]:
-    return lambda report: bar.advance(stage.steps_per_validation, f"{goal.label} {report.training_loss:.4f}")

@@ -17,7 +17,7 @@ from smc_transformer.inference.replay import trajectory_inputs
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.smoothing import smooth
 from smc_transformer.learning.em import Statistics, em_statistics, merge_statistics
-from smc_transformer.learning.objective import OBJECTIVES
+from smc_transformer.learning.objective import OBJECTIVES, Trajectories
 from smc_transformer.model import SMCTransformer
 from smc_transformer.smc.genealogy import gather_trajectories
 from smc_transformer.support.checks import check_count
@@ -28,17 +28,13 @@ NUMBERS_AT_ONCE = 3 * 2**19
 
 
 class TrainingStep(NamedTuple):
-    """What one batch tells about the parameters.
-
-    Attributes:
-        objective: for each sequence a number whose gradient estimates that of log p(X_1:T | X_0).
-        statistics: for the EM step.
-        log_likelihood: the filter's estimate of log p(X_1:T | X_0).
-    """
+    """What one batch tells about the parameters."""
 
     objective: Float[Tensor, "batch"]
+    """A number for each sequence whose gradient estimates that of log p(X_1:T | X_0)."""
     statistics: Statistics
     log_likelihood: Float[Tensor, "batch"]
+    """The filter's estimate of log p(X_1:T | X_0)."""
 
 
 def training_step(
@@ -50,15 +46,9 @@ def training_step(
     generator: Generator | int | None = None,
     inference: InferenceSettings | None = None,
 ) -> TrainingStep:
-    """Estimate the score and the EM statistics of a batch.
+    """Estimate the score and the EM statistics of a batch, with the options of `SMCTransformer.filter`.
 
-    Args:
-        model: the model.
-        x: sequences X_0, ..., X_T; NaN targets are missing.
-        n_particles: particles of the filter; None: that of the settings.
-        n_trajectories: trajectories to replay, drawn by their weight; None: all, one for each particle.
-        generator: a generator or seed; None uses torch's default generator.
-        inference: settings of the inference; None: the model's.
+    `n_trajectories` are replayed, drawn by their weight; None: all, one for each particle.
     """
     x = model.check(x, min_time=2)
     settings = model.settings(n_particles, inference)
@@ -66,19 +56,15 @@ def training_step(
     generator = as_generator(generator, x.device)
 
     result = particle_filter(model, x, settings, generator)
-    trajectories, log_weights, ancestral = smooth(model, settings, x, result, n_trajectories, generator)
+    particles, log_weights, ancestral = smooth(model, settings, x, result, n_trajectories, generator)
     # Observations that a trajectory drew for itself are latents like its noise: given them, its data are complete.
-    completed = None if result.completed is None else gather_trajectories(result.completed, trajectories)
-    inputs, noise = trajectory_inputs(model, x, completed), result.noise
-    read_outs = gather_trajectories(result.read_outs, trajectories) if ancestral else None
-    along_trajectories = OBJECTIVES[model.learning.gradient](model, inputs, noise, trajectories, read_outs)
-    return TrainingStep(
-        objective=(log_weights.exp() * along_trajectories.log_density.sum(dim=-1)).sum(dim=-1),
-        statistics=em_statistics(
-            model, inputs.targets, along_trajectories.parameters, noise, trajectories, log_weights
-        ),
-        log_likelihood=result.log_likelihood,
-    )
+    completed = None if result.completed is None else gather_trajectories(result.completed, particles)
+    inputs = trajectory_inputs(model, x, completed)
+    read_outs = gather_trajectories(result.read_outs, particles) if ancestral else None
+    trajectories = Trajectories(inputs, result.noise, particles, log_weights, read_outs)
+    log_density, parameters = OBJECTIVES[model.learning.gradient](model, trajectories)
+    objective = (log_weights.exp() * log_density.sum(dim=-1)).sum(dim=-1)
+    return TrainingStep(objective, em_statistics(model, trajectories, parameters), result.log_likelihood)
 
 
 def sequences_at_once(model: SMCTransformer, n_particles: int, n_steps: int) -> int:
@@ -97,16 +83,8 @@ def accumulate_gradients(
 ) -> tuple[Statistics, Float[Tensor, "batch"]]:
     """Add the gradient of -log p(X) / divisor, summed over the batch, to those of the parameters.
 
-    Args:
-        model: the model.
-        x: sequences X_0, ..., X_T; NaN targets are missing.
-        divisor: what the log-likelihood of the batch is divided by, such as its number of observations.
-        n_particles: particles of the filter; None: that of the settings.
-        n_trajectories: trajectories to replay; None: one for each particle.
-        generator: source of randomness.
-
-    Returns:
-        The EM statistics of the batch, and the filter's log-likelihood of each sequence.
+    The divisor is such as the batch's number of observations, all else as in `training_step`. Returns the EM statistics
+    of the batch, and the filter's log-likelihood of each sequence.
     """
     at_once = sequences_at_once(model, n_particles or model.inference.n_particles, x.shape[1] - 1)
     run = partial(training_step, model, n_particles=n_particles, n_trajectories=n_trajectories, generator=generator)

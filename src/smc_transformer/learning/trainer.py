@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -31,7 +32,7 @@ from smc_transformer.learning.checkpoint import (
     save_checkpoint,
 )
 from smc_transformer.learning.em import em_step, power_step_size
-from smc_transformer.learning.goals import Goal, Likelihood
+from smc_transformer.learning.goals import Goal, Likelihood, Sampling
 from smc_transformer.learning.schedule import Schedule, constant
 from smc_transformer.model import SMCTransformer
 from smc_transformer.smc.weights import WeightCollapseError
@@ -117,11 +118,6 @@ class Trainer:
         if self.clip_norm is not None:
             self.clip_norm = check_number(self.clip_norm, "clip_norm", positive=True)
 
-    @property
-    def training_particles(self) -> int:
-        """Particles of the training filter."""
-        return self.model.inference.n_particles if self.n_particles is None else self.n_particles
-
     def fit(
         self,
         train: Float[Tensor, "sequence time_plus_1 n_inputs"],
@@ -129,12 +125,7 @@ class Trainer:
     ) -> list[EpochReport]:
         """Train, and leave the model at its best validation epoch (or, without validation, its last).
 
-        Args:
-            train: training sequences X_0, ..., X_T; NaN targets are missing.
-            validation: held-out sequences for early stopping and for choosing the best epoch.
-
-        Returns:
-            A report for each epoch.
+        NaN targets are missing. Validation sequences choose the best epoch and stop early. Returns a report for each.
         """
         train = self.model.check(train, min_time=2, name="train")
         if validation is not None:
@@ -170,22 +161,15 @@ class _Run:
     """One training run: the trainer's settings, the data, and where it is."""
 
     def __init__(self, trainer: Trainer, train: Tensor, validation: Tensor | None):
-        self.trainer = trainer
-        self.model = trainer.model
-        self.train = train
-        self.validation = validation
+        self.trainer, self.model = trainer, trainer.model
+        self.train, self.validation = train, validation
+        self.n_particles = trainer.n_particles or trainer.model.inference.n_particles
         self.steps_per_pass = -(-len(train) // trainer.batch_size)
         self.steps_per_epoch = trainer.steps_per_epoch or self.steps_per_pass
         self.parameters = list(self.model.gradient_parameters().values())
-        make_optimiser = trainer.optimiser or (
-            lambda parameters, rate: torch.optim.Adam(parameters, lr=rate, fused=True)
-        )
+        make_optimiser = trainer.optimiser or partial(torch.optim.Adam, fused=True)
         self.optimiser = make_optimiser(self.parameters, trainer.learning_rate)
         self.learning_rates = [group["lr"] for group in self.optimiser.param_groups]
-        self.optimiser_options = [
-            str({name: value for name, value in group.items() if name not in ("params", "lr")})
-            for group in self.optimiser.param_groups
-        ]
         self.at = _RunState()
         self.order = (-1, torch.empty(0, dtype=torch.long))  # the pass, and its shuffle
         self.average = None if trainer.averaging is None else WeightAverage(self.model, trainer.averaging)
@@ -195,6 +179,7 @@ class _Run:
         self.path = None if trainer.checkpoint is None else Path(trainer.checkpoint)
         if self.path is not None:
             check_writable(self.path)
+            self.identity = self._identity()
             if self.path.exists():
                 self._restore(self.path)
 
@@ -217,8 +202,7 @@ class _Run:
         return self.at.history
 
     def _finished(self) -> bool:
-        n_epochs = len(self.at.history)
-        patience = math.inf if self.trainer.patience is None else self.trainer.patience
+        n_epochs, patience = len(self.at.history), self.trainer.patience or math.inf
         return n_epochs >= self.trainer.epochs or n_epochs - self.at.best_epoch >= patience
 
     def _go_on(self, report: ProgressReport) -> None:
@@ -243,13 +227,10 @@ class _Run:
         if not self.model.training:
             self.model.train()
         self.optimiser.zero_grad()
+        generator = derived_generator(trainer.seed, _STEP, number, device=x.device)
         try:
             report = trainer.goal.accumulate(
-                self.model,
-                x,
-                n_particles=trainer.training_particles,
-                n_trajectories=trainer.n_trajectories,
-                generator=derived_generator(trainer.seed, _STEP, number, device=x.device),
+                self.model, x, Sampling(self.n_particles, trainer.n_trajectories, generator)
             )
         except WeightCollapseError as error:
             raise WeightCollapseError(int(chosen[error.sequence]), error.step) from None
@@ -300,12 +281,8 @@ class _Run:
         self.model.eval()
         # The same noise after every epoch, so that epochs differ by their weights only.
         generator = derived_generator(self.trainer.seed, _VALIDATION, device=self.validation.device)
-        return self.trainer.goal.validate(
-            self.model,
-            self.validation,
-            n_particles=self.trainer.validation_particles or 2 * self.trainer.training_particles,
-            generator=generator,
-        )
+        sampling = Sampling(self.trainer.validation_particles or 2 * self.n_particles, generator=generator)
+        return self.trainer.goal.validate(self.model, self.validation, sampling)
 
     def _summary(self) -> str:
         if not self.at.history:
@@ -316,18 +293,17 @@ class _Run:
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a checkpoint to continue this run."""
-        trainer = self.trainer
+        model, trainer = self.model, self.trainer
         return {
-            "config": {
-                **self.model.config.to_dict(),
-                **self.model.inference.to_dict(),
-                **self.model.learning.to_dict(),
-            },
-            "type": str(self.model.dtype),
+            "config": {**model.config.to_dict(), **model.inference.to_dict(), **model.learning.to_dict()},
+            "type": str(model.dtype),
             "training data": _fingerprint(self.train),
             "validation data": None if self.validation is None else _fingerprint(self.validation),
             "optimiser": type(self.optimiser).__name__,
-            "optimiser options": self.optimiser_options,
+            "optimiser options": [
+                str({name: value for name, value in group.items() if name not in ("params", "lr")})
+                for group in self.optimiser.param_groups
+            ],
             **trainer.goal.settings(),
             **{name: getattr(trainer, name) for name in ("learning_rate", "clip_norm", "batch_size", "seed")},
             **{name: getattr(trainer, name) for name in ("n_particles", "n_trajectories", "validation_particles")},
@@ -338,12 +314,12 @@ class _Run:
         if self.path is None:
             return
         tensors = {
-            **{f"model/{name}": value for name, value in self.model.state_dict().items()},
-            **{f"best/{name}": value for name, value in self.best_weights.items()},
-            **({} if self.average is None else {f"average/{name}": v for name, v in self.average.weights.items()}),
-            **{f"optimiser/{name}": value for name, value in optimiser_tensors(self.optimiser).items()},
+            "model": self.model.state_dict(),
+            "best": self.best_weights,
+            "average": {} if self.average is None else self.average.weights,
+            "optimiser": optimiser_tensors(self.optimiser),
         }
-        save_checkpoint(self.path, Checkpoint(tensors, {"identity": self._identity(), **asdict(self.at)}))
+        save_checkpoint(self.path, Checkpoint(tensors, {"identity": self.identity, **asdict(self.at)}))
         self.last_saved = monotonic()
 
     def _restore(self, path: Path) -> None:
@@ -351,24 +327,20 @@ class _Run:
         found = state.pop("identity")
         differing = [
             f"{name}: {found.get(name)} there, {expected} here"
-            for name, expected in self._identity().items()
+            for name, expected in self.identity.items()
             if found.get(name) != expected
         ]
         if differing:
             raise CheckpointError(
                 f"{path} belongs to another training run ({'; '.join(differing)}); use another file, or remove this one"
             )
-        history = [EpochReport(**epoch) for epoch in state.pop("history")]
-        self.at = _RunState(**state, history=history)
-
-        def under(prefix: str) -> dict[str, Tensor]:
-            return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-        self.model.load_state_dict(under("model/"))
-        self.best_weights = under("best/")
+        state["history"] = [EpochReport(**epoch) for epoch in state["history"]]
+        self.at = _RunState(**state)
+        self.model.load_state_dict(tensors["model"])
+        self.best_weights = tensors["best"]
         if self.average is not None:
-            self.average.weights = under("average/")
-        restore_optimiser(self.optimiser, under("optimiser/"))
+            self.average.weights = tensors["average"]
+        restore_optimiser(self.optimiser, tensors["optimiser"])
 
 
 def _fingerprint(x: Tensor) -> str:

@@ -13,14 +13,9 @@ from torch import Tensor
 def trace_trajectories(
     ancestors: Int[Tensor, "batch particle time"], ends: Int[Tensor, "batch trajectory"] | None = None
 ) -> Int[Tensor, "batch trajectory time"]:
-    """Which particle each ancestral trajectory passes through at each step.
+    """Which particle each ancestral trajectory passes through at each step, the last of them its end.
 
-    Args:
-        ancestors: parent of each particle at each step.
-        ends: the particles of the last step to trace back from; None: all of them.
-
-    Returns:
-        `trajectories[b, l, t]`, with `trajectories[..., -1] == ends`.
+    It is traced back from these `ends`, particles of the last step; None: all of them.
     """
     batch, n_particles, n_steps = ancestors.shape
     if ends is None:

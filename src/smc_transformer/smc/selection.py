@@ -11,17 +11,12 @@ from smc_transformer.smc.weights import effective_sample_size, normalise, unifor
 
 
 class Selection(NamedTuple):
-    """The outcome of a selection step.
-
-    Attributes:
-        ancestors: for each particle, the index of its parent.
-        log_weights: the log-weights that the selected particles carry: normalised, or, after a first stage, such that
-            the next reweighting makes them right.
-        resampled: whether each sequence was resampled.
-    """
+    """The outcome of a selection step."""
 
     ancestors: Int[Tensor, "batch particle"]
+    """For each particle, the index of its parent."""
     log_weights: Float[Tensor, "batch particle"]
+    """What the selected particles carry: normalised, or, after a first stage, such that reweighting makes it right."""
     resampled: Bool[Tensor, "batch"]
 
 
@@ -39,17 +34,14 @@ def select(
     A threshold of 1 resamples at every step (the paper), 0 never. Resampled particles carry equal weights,
     the others keep theirs and are their own parents.
 
-    Args:
-        log_weights: normalised.
-        resample: the resampling scheme.
-        ess_threshold: share of the particles below which a sequence is resampled.
-        informed: which sequences have seen an observation since they were resampled last; the others are left
-            alone, as resampling equal weights only loses particles. None: all.
-        first_stage: logarithms of how well each particle will do (the auxiliary filter); particles are then drawn by
-            weight times this, and carry weights that make up for it. None: by weight alone.
-        generator: source of randomness.
+    Sequences that are not `informed`, which have seen no observation since they were resampled last, are left alone, as
+    resampling equal weights only loses particles. With a `first_stage`, logarithms of how well each particle will do
+    (the auxiliary filter), particles are drawn by weight times this, and carry weights that make up for it.
     """
-    wanted = log_weights if first_stage is None else _by_first_stage(log_weights, first_stage)
+    wanted = log_weights
+    if first_stage is not None:  # weight times first stage, but the weights alone where that leaves nothing
+        wanted, total = normalise(log_weights + torch.where(first_stage.isnan(), -torch.inf, first_stage))
+        wanted = torch.where(total.isfinite().unsqueeze(-1), wanted, log_weights)
     n_particles = log_weights.shape[-1]
     resampled = (effective_sample_size(wanted) < ess_threshold * n_particles) | (ess_threshold >= 1.0)
     if informed is not None:
@@ -65,11 +57,3 @@ def select(
         equal = equal + (log_weights - wanted).gather(1, ancestors)
     carried = torch.where(resampled.unsqueeze(-1), equal, log_weights)
     return Selection(ancestors, carried, resampled)
-
-
-def _by_first_stage(
-    log_weights: Float[Tensor, "batch particle"], first_stage: Float[Tensor, "batch particle"]
-) -> Float[Tensor, "batch particle"]:
-    """Normalised weight times first-stage weight; the weights alone where that leaves nothing."""
-    wanted, total = normalise(log_weights + torch.where(first_stage.isnan(), -torch.inf, first_stage))
-    return torch.where(total.isfinite().unsqueeze(-1), wanted, log_weights)

@@ -17,9 +17,7 @@ from torch import Tensor
 class WeightCollapseError(RuntimeError):
     """No particle of a sequence can explain an observation: all its weights are zero or not finite.
 
-    Attributes:
-        sequence: position of the sequence in the batch.
-        step: time t of the observation X_t, that is its index on the time axis of `x`.
+    `sequence` is the position of the sequence in the batch, `step` that of the observation on the time axis of `x`.
     """
 
     def __init__(self, sequence: int, step: int):
@@ -58,17 +56,11 @@ def reweight(
     step: int,
     on_collapse: str = "error",
 ) -> tuple[Float[Tensor, "batch particle"], Float[Tensor, "batch"]]:
-    """The weights after an observation, and its log-likelihood increment.
+    """The weights after an observation, and its log-likelihood increment log sum_m W_{t-1}^m p(X_t | particle m).
 
-    Args:
-        log_weights: normalised log-weights before the observation.
-        log_density: log p(X_t | particle). NaN counts as zero density.
-        step: the time t, for the error message.
-        on_collapse: "error" raises `WeightCollapseError` when a sequence has no weight left; "uniform" gives
-            that sequence equal weights and an increment of -inf, so that its likelihood stays honest.
-
-    Returns:
-        Normalised log-weights and the increment log sum_m W_{t-1}^m p(X_t | particle m).
+    Weights are normalised, before and after; a density that is NaN counts as zero. When a sequence has no weight left
+    at this `step`, the time t, on_collapse="error" raises a `WeightCollapseError`; "uniform" gives that sequence equal
+    weights and an increment of -inf, so that its likelihood stays honest.
     """
     log_density = torch.where(log_density.isnan(), -torch.inf, log_density)
     updated, increment = normalise(log_weights + log_density)
