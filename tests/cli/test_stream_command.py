@@ -341,5 +341,5 @@ def test_the_journal_stays_short(capsys, model):
         service.take(b"nonsense", number)
     service.close()
     assert len((model / "stream.jsonl").read_text().splitlines()) <= 4
-    assert Journal(model).n_lines == 19
+    assert Journal(model).seen.n_lines == 19
     assert os.listdir(model).count("stream.jsonl.unfinished") == 0

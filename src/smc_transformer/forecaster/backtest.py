@@ -94,37 +94,24 @@ def _rows_until(table: pd.DataFrame, settings: Settings, until: dict[Name, Any],
 
 
 def _forecast_at(
-    fitted: Fitted,
-    given: list[Series],
-    count: int,
-    horizon: int,
-    levels: list[Number],
-    n_paths: int,
+    fitted: Fitted, given: list[Series], count: int, horizon: int, levels: list[Number], n_paths: int
 ) -> tuple[pd.DataFrame, dict[str, Tensor]]:
     """The rows of one cutoff, and the scores of every series, step and target in them."""
-    settings = fitted.settings
     generator = fitted.generator.clone_state()
     history = [series.rows(slice(0, len(series) - count)) for series in given]
     following, _ = fitted.follow(history, generator)
     future = {series.name: series.rows(slice(len(series) - count, len(series) - count + horizon)) for series in given}
     forecast = fitted.forecast(following, future, n_paths, generator)
-    observed = torch.from_numpy(np.stack([future[name].values for name in forecast.names]))
-    observed = observed[..., : len(settings.targets)]
+    values = [future[name].values[:, : len(forecast.targets)] for name in forecast.names]
+    observed = torch.from_numpy(np.stack(values))
     found = target_scores(forecast.distribution, observed, LEVEL / 100)
     found["pit"] = where_observed(forecast.distribution.pit(observed, generator), observed)
     found["energy_score"] = energy_score(torch.from_numpy(forecast.paths), observed)
-    columns = forecast.interval(levels) if levels else forecast.mean[[settings.id_column, settings.time_column]]
-    cutoffs = pd.Index([following.series[name].last_time for name in forecast.names]).repeat(horizon)
-    columns.insert(1, "cutoff", cutoffs)
-    answer = columns[[settings.id_column, "cutoff", settings.time_column]].copy()
-    for number, target in enumerate(settings.targets):
-        answer[target] = observed[..., number].numpy().reshape(-1)
-        answer[f"{target}-mean"] = forecast.distribution.mean[..., number].numpy().reshape(-1)
-        for percent in levels:
-            for end in ("lo", "hi"):
-                answer[f"{target}-{end}-{percent:g}"] = columns[f"{target}-{end}-{percent:g}"]
-        for name in ("crps", "pit"):
-            answer[f"{target}-{name}"] = found[name][..., number].numpy().reshape(-1)
+    intervals = forecast.interval_columns(levels)
+    scores = {"-crps": found["crps"], "-pit": found["pit"]}
+    answer = forecast.as_table({"": observed, "-mean": forecast.distribution.mean, **intervals, **scores})
+    cutoffs = pd.Index([following.series[name].last_time for name in forecast.names])
+    answer.insert(1, "cutoff", cutoffs.repeat(horizon))
     return answer, found
 
 

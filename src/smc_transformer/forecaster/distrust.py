@@ -20,17 +20,11 @@ def is_outside(pit: Float[Tensor, "*row"], percent: int | float) -> Bool[Tensor,
 
 @dataclass(frozen=True)
 class Distrust:
-    """Which values are not believed.
+    """Which values are not believed."""
 
-    Attributes:
-        percent: the level of the central interval outside which a value is not believed.
-        n_targets: the first columns of a row, which can be doubted; the others are always believed.
-        patience: how many values of a column are not believed in a row.
-    """
-
-    percent: int | float
-    n_targets: int
-    patience: int
+    percent: int | float  # the level of the central interval outside which a value is not believed
+    n_targets: int  # the first columns of a row, which can be doubted; the others are always believed
+    patience: int  # how many values of a column are not believed in a row
 
     def runs(
         self, before: Int[Tensor, "batch column"], pit: Float[Tensor, "batch column"]

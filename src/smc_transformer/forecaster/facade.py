@@ -81,7 +81,7 @@ class Forecaster:
         id_column: str = "unique_id",
         time_column: str = "ds",
     ):
-        self.settings = Settings(**{name: value for name, value in locals().items() if name != "self"})
+        self.settings = Settings.of({name: value for name, value in locals().items() if name != "self"})
         self._fitted: Fitted | None = None
         self._seen: Seen | None = None  # of the stream of the folder that it was loaded from or saved to
         self.report: TrainingReport | None = None

@@ -18,24 +18,17 @@ from smc_transformer.forecaster.paths import draw_futures
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series
-from smc_transformer.inference.state import ParticleState
 from smc_transformer.model import SMCTransformer
 from smc_transformer.predictive import VarianceParts
 from smc_transformer.smc.weights import uniform_log_weights
 
 
 class Followed(NamedTuple):
-    """What is known of a followed series beside its particles.
-
-    Attributes:
-        last_time: the time of its last row.
-        scaler: its scaling.
-        runs: of each modelled column, how many of its last values were outside what is believed (`Distrust`).
-    """
+    """What is known of a followed series beside its particles."""
 
     last_time: Any
     scaler: Scaler
-    runs: tuple[int, ...]
+    runs: tuple[int, ...]  # of each modelled column, how many of its last values were outside what is believed
 
 
 class Following(NamedTuple):
@@ -48,16 +41,19 @@ class Following(NamedTuple):
 class Ready(NamedTuple):
     """Rows of a series, checked and scaled: all that may be wrong with them has been looked for.
 
-    Attributes:
-        series: the rows.
-        scaler: their scaling.
-        rows: as the filter takes them (`Panel.rows`) if the series begins with them; if it goes on, the modelled values
-            and the known inputs of the same time.
+    A series that begins has rows as the filter takes them (`Panel.rows`); in those of a series that goes on, the
+    modelled values stand beside the known inputs of the same time.
     """
 
     series: Series
     scaler: Scaler
     rows: Float[Tensor, "row n_inputs"]
+
+    def after(self, judgement: Judgement) -> Followed:
+        """The series after its rows, of which the first may not have been judged."""
+        runs = judgement.runs
+        last = runs[-1] if len(runs) else runs.new_zeros(runs.shape[-1])
+        return Followed(self.series.times[-1], self.scaler, tuple(last.tolist()))
 
 
 class Judged(NamedTuple):
@@ -70,23 +66,14 @@ class Judged(NamedTuple):
 
 @dataclass
 class Fitted:
-    """A trained model and the series it follows.
-
-    Attributes:
-        settings: of the forecaster.
-        model: the trained model.
-        panel: scaling.
-        following: the series that are followed.
-        trained_until: the last time of each series that the fit has seen.
-        generator: source of the filter's randomness; forecasts use copies of it.
-    """
+    """A trained model and the series it follows."""
 
     settings: Settings
     model: SMCTransformer
     panel: Panel
     following: Following
-    trained_until: dict[Name, Any]
-    generator: Generator
+    trained_until: dict[Name, Any]  # the last time of each series that the fit has seen
+    generator: Generator  # of the filter; forecasts use copies of it
 
     @property
     def some_time(self) -> Any:
@@ -107,11 +94,7 @@ class Fitted:
     def update(self, given: Sequence[Series], distrust: Distrust | None = None) -> list[Judged]:
         """Take filter steps from where series stand, one for each row, and begin to follow those that are new.
 
-        It happens as a whole or, after an error, not at all.
-
-        Args:
-            given: rows after those known.
-            distrust: which values are taken for missing; None: none.
+        It happens as a whole or, after an error, not at all. Values that `distrust` denies are treated as missing.
         """
         fleet, known = self.following
         new = [self._beginning(series) for series in given if series.name not in known]
@@ -120,13 +103,20 @@ class Fitted:
         begun, judged = self._follow(new, generator, judging=True, distrust=distrust)
         stepped, followed = [], dict(begun.series)
         # Series that have seen equally much and get equally many rows take their steps together.
-        for numbers in fleet.groups([one.series.name for one in going], [len(one.series) for one in going]):
+        lengths = [len(one.series) for one in going]
+        for numbers in fleet.groups([one.series.name for one in going], lengths):
             together = [going[number] for number in numbers]
             names = [one.series.name for one in together]
-            state, judgements = self._step_together(together, fleet.take(names), generator, distrust)
+            rows = torch.stack([one.rows for one in together]).tensor_split([len(self.settings.modelled)], dim=-1)
+            runs = torch.tensor([known[name].runs for name in names])
+            n_rows = [lengths[number] for number in numbers]
+            ((_, state),), judgements = self.follower.take_steps(
+                fleet.take(names), *rows, n_rows, generator, runs, distrust
+            )
             stepped.append((names, state))
-            judged += judgements
-            followed.update((one.series.name, self._after(one.series, one)) for one in judgements)
+            for one, judgement in zip(together, judgements, strict=True):
+                judged.append(Judged(one.series, one.scaler, judgement))
+                followed[one.series.name] = one.after(judgement)
         for names, state in stepped:
             fleet.put(names, state)
         fleet.add(begun.fleet.blocks())
@@ -151,35 +141,10 @@ class Fitted:
             [one.rows for one in ready], generator, judging=judging, distrust=distrust
         )
         fleet = Fleet(([ready[number].series.name for number in numbers], state) for numbers, state in parts)
-        judged = [
-            Judged(one.series.rows(slice(1, None)), one.scaler, judgement)
-            for one, judgement in zip(ready, judgements, strict=True)
-        ]
-        followed = {one.series.name: self._after(one.series, after) for one, after in zip(ready, judged, strict=True)}
+        both = list(zip(ready, judgements, strict=True))
+        followed = {one.series.name: one.after(judgement) for one, judgement in both}
+        judged = [Judged(one.series.rows(slice(1, None)), one.scaler, judgement) for one, judgement in both]
         return Following(fleet, followed), judged
-
-    def _step_together(
-        self, together: list[Ready], state: ParticleState, generator: Generator, distrust: Distrust | None
-    ) -> tuple[ParticleState, list[Judged]]:
-        follower, n_modelled = self.follower, len(self.settings.modelled)
-        targets, known = torch.stack([one.rows for one in together]).tensor_split([n_modelled], dim=-1)
-        runs = torch.tensor([self.following.series[one.series.name].runs for one in together])
-        steps = []
-        for row in range(targets.shape[1]):
-            steps.append(follower.judged_step(state, known[:, row], targets[:, row], runs, generator, distrust))
-            runs = steps[-1].runs
-        whole = Judgement(*(torch.stack(parts, dim=1) for parts in zip(*steps, strict=True)))
-        judged = [
-            Judged(one.series, one.scaler, Judgement(*(part[number] for part in whole)))
-            for number, one in enumerate(together)
-        ]
-        return state, judged
-
-    def _after(self, series: Series, judged: Judged) -> Followed:
-        """A series after its rows, of which the first may not have been judged."""
-        runs = judged.judgement.runs
-        last = tuple(runs[-1].tolist()) if len(runs) else (0,) * len(self.settings.modelled)
-        return Followed(series.times[-1], judged.scaler, last)
 
     def forecast(
         self, following: Following, future: Mapping[Name, Series], n_paths: int, generator: Generator | None

@@ -84,8 +84,7 @@ class Fleet:
 
     def blocks(self) -> list[tuple[list[Name], ParticleState]]:
         """All rows, block by block, with their names."""
-        found = []
-        for layout in self._blocks:
-            names = [name for name, (own, _) in self._where.items() if own == layout]
-            found.append((names, self.take(names)))
-        return found
+        names: dict[Any, list[Name]] = {layout: [] for layout in self._blocks}
+        for name, (layout, _) in self._where.items():
+            names[layout].append(name)
+        return [(own, self.take(own)) for own in names.values()]

@@ -28,17 +28,17 @@ NUMBERS_AT_ONCE = 2**27
 
 
 class Judgement(NamedTuple):
-    """What the rows of a series meant to the model, before each was seen; NaN where nothing was observed.
+    """What the rows of a series meant to the model, before each was seen; NaN where nothing was observed."""
 
-    Attributes:
-        log_density: of each target alone, in the model's units.
-        pit: P(X <= x) of each target: near 0 or 1 is a surprise.
-        runs: how many values in a row, up to this one, were outside what is believed (`Distrust`).
-    """
+    log_density: Float[Tensor, "*row target"]  # of each target alone, in the model's units
+    pit: Float[Tensor, "*row target"]  # P(X <= x) of each target: near 0 or 1 is a surprise
+    runs: Int[Tensor, "*row target"]  # how many values in a row, up to this one, were outside what is believed
 
-    log_density: Float[Tensor, "*row target"]
-    pit: Float[Tensor, "*row target"]
-    runs: Int[Tensor, "*row target"]
+    @classmethod
+    def missing(cls, targets: Float[Tensor, "*row target"]) -> "Judgement":
+        """The judgement of rows that nobody looked at."""
+        unknown = torch.full_like(targets, float("nan"))
+        return cls(unknown, unknown.clone(), torch.zeros_like(targets, dtype=torch.long))
 
 
 class Follower(NamedTuple):
@@ -78,33 +78,6 @@ class Follower(NamedTuple):
         # A row that no particle can explain must not end a stream: the weights are reset to equal.
         observe_step(self.network, self.settings, state, prediction, x, generator, on_collapse="uniform")
 
-    def judged_step(
-        self,
-        state: ParticleState,
-        known: Float[Tensor, "batch known"],
-        targets: Float[Tensor, "batch n_targets"],
-        runs: Int[Tensor, "batch n_targets"],
-        generator: Generator | None,
-        distrust: Distrust | None = None,
-    ) -> Judgement:
-        """A step of the filter, in place, that judges what is observed before it is seen.
-
-        Args:
-            state: the particles after the row before.
-            known: inputs of this time that were known ahead.
-            targets: what is observed at this time; NaN is missing.
-            runs: how many of the values before were outside what is believed, in a row.
-            generator: source of randomness.
-            distrust: which values are taken for missing; None: none.
-        """
-        prediction = self.predict(state, known, generator)
-        judgement = self.judge(prediction, targets, generator)
-        if distrust is not None:
-            judgement = judgement._replace(runs=distrust.runs(runs, judgement.pit))
-            targets = targets.masked_fill(distrust.denies(judgement.runs), float("nan"))
-        self.observe(state, prediction, targets, generator)
-        return judgement
-
     @torch.no_grad()
     def judge(
         self, prediction: Prediction, targets: Float[Tensor, "batch n_targets"], generator: Generator | None
@@ -121,7 +94,47 @@ class Follower(NamedTuple):
             one[..., number] = values[..., number]
             alone.append(mixture.log_prob(one)[:, 0])
         density = torch.stack(alone, dim=-1).where(~targets.isnan(), float("nan"))
-        return Judgement(density, pit, no_runs(targets))
+        return Judgement.missing(targets)._replace(log_density=density, pit=pit)
+
+    def take_steps(
+        self,
+        state: ParticleState,
+        targets: Float[Tensor, "batch row n_targets"],
+        known: Float[Tensor, "batch row known"],
+        lengths: Sequence[int],
+        generator: Generator | None,
+        runs: Int[Tensor, "batch n_targets"] | None,
+        distrust: Distrust | None,
+    ) -> tuple[list[tuple[list[int], ParticleState]], list[Judgement]]:
+        """A filter step, in place, for each row of series side by side, of which the longest come first.
+
+        With `runs`, the lengths of the runs of values outside what is believed, rows are judged before they are seen;
+        those that `distrust` denies are then treated as missing.
+
+        Returns:
+            The particles after the last rows, in parts with the numbers of their series, and the judgements.
+        """
+        whole, ended = Judgement.missing(targets), []
+        for row in range(lengths[0] + 1):
+            n_going = sum(length > row for length in lengths)
+            if n_going < len(state):
+                ended.append((list(range(n_going, len(state))), state.take(slice(n_going, None))))
+                state = state.take(slice(0, n_going))
+            if n_going == 0:
+                break
+            observed = targets[:n_going, row]
+            prediction = self.predict(state, known[:n_going, row], generator)
+            if runs is not None:
+                judgement = self.judge(prediction, observed, generator)
+                if distrust is not None:
+                    runs = distrust.runs(runs[:n_going], judgement.pit)
+                    judgement = judgement._replace(runs=runs)
+                    observed = observed.masked_fill(distrust.denies(runs), float("nan"))
+                for all_rows, part in zip(whole, judgement, strict=True):
+                    all_rows[:n_going, row] = part
+            self.observe(state, prediction, observed, generator)
+        judged = [Judgement(*(part[number, :length] for part in whole)) for number, length in enumerate(lengths)]
+        return ended, judged
 
     def filter_series(
         self,
@@ -131,99 +144,52 @@ class Follower(NamedTuple):
         judging: bool = False,
         distrust: Distrust | None = None,
     ) -> tuple[list[tuple[list[int], ParticleState]], list[Judgement]]:
-        """Filter whole series from their first rows.
-
-        Args:
-            panel: the rows of each series; the known inputs in a row are those of the next time.
-            generator: source of randomness.
-            judging: whether to judge the rows after the first.
-            distrust: which of the values judged are taken for missing; None: none.
+        """Filter whole series from their first rows; the known inputs in a row are those of the next time.
 
         Returns:
             The particles after the last rows, in parts with the numbers of their series, and for each series the
-            judgements of its rows from the second on (NaN if they were not asked for).
+            judgements of its rows from the second on (`Judgement.missing` without `judging`).
         """
         n_targets = self.network.config.n_targets
         parts, judgements, rest = [], {}, []
         for number, rows in enumerate(panel):
-            if judging or not self._can_filter_whole(rows):
+            state = None if judging else self._filter_whole(rows, generator)
+            if state is None:
                 rest.append(number)
-                continue
-            unjudged = rows.new_full((len(rows) - 1, n_targets), float("nan"))
-            judgements[number] = Judgement(unjudged, unjudged, no_runs(unjudged))
-            parts.append(([number], self._filter_whole(rows, generator)))
+            else:
+                judgements[number] = Judgement.missing(rows[1:, :n_targets])
+                parts.append(([number], state))
         gappy = {number: bool(panel[number][:, :n_targets].isnan().any()) for number in rest}
         for has_gaps in (False, True):  # apart, as one gap costs its whole batch an encoder state for each particle
-            # Longest first, so that the series that still go on are the first ones.
             order = sorted((number for number in rest if gappy[number] is has_gaps), key=lambda i: -len(panel[i]))
             for start in range(0, len(order), SERIES_AT_ONCE):
                 chosen = order[start : start + SERIES_AT_ONCE]
-                found, judged = self._filter_together([panel[i] for i in chosen], generator, judging, distrust)
+                x = torch.nn.utils.rnn.pad_sequence([panel[i] for i in chosen], batch_first=True)
+                targets, known = x[:, 1:, :n_targets], x[:, :-1, n_targets:]
+                lengths = [len(panel[i]) - 1 for i in chosen]
+                runs = torch.zeros_like(x[:, 0, :n_targets], dtype=torch.long) if judging else None
+                found, judged = self.take_steps(self.begin(x[:, 0]), targets, known, lengths, generator, runs, distrust)
                 parts += [([chosen[i] for i in numbers], state) for numbers, state in found]
                 judgements.update(zip(chosen, judged, strict=True))
         return parts, [judgements[number] for number in range(len(panel))]
 
     @torch.no_grad()
-    def _can_filter_whole(self, rows: Float[Tensor, "_ n_inputs"]) -> bool:
-        """Whether the kernel of whole sequences can be used, and its memory is bounded."""
+    def _filter_whole(self, rows: Float[Tensor, "_ n_inputs"], generator: Generator | None) -> ParticleState | None:
+        """Filter a series in a single call, if there is a kernel for that and its memory is bounded.
+
+        The particles remember as much as a stream's would.
+        """
         config = self.network.config
         held = 6 * self.settings.n_particles * len(rows) * config.d_model  # noise of four kinds, keys and values
-        return (
-            len(rows) > 1
-            and config.window is not None
-            and held <= NUMBERS_AT_ONCE
-            and engine.can_filter(self.network, self.settings, rows)
-        )
-
-    def _filter_whole(self, rows: Float[Tensor, "_ n_inputs"], generator: Generator | None) -> ParticleState:
-        """Filter one series in a single call; its particles remember as much as a stream's would."""
+        if len(rows) == 1 or config.window is None or held > NUMBERS_AT_ONCE:
+            return None
+        if not engine.can_filter(self.network, self.settings, rows):
+            return None
         whole = filter_state(self.network, rows.unsqueeze(0), self.settings, generator, on_collapse="uniform")
-        assert self.network.config.window is not None
-        return whole.as_ring(self.network.config.window)
-
-    def _filter_together(
-        self,
-        panel: list[Float[Tensor, "_ n_inputs"]],
-        generator: Generator | None,
-        judging: bool,
-        distrust: Distrust | None,
-    ) -> tuple[list[tuple[list[int], ParticleState]], list[Judgement]]:
-        """Filter series, the longest first, side by side from their first rows."""
-        n_targets = self.network.config.n_targets
-        lengths = [len(rows) for rows in panel]
-        x = torch.nn.utils.rnn.pad_sequence(panel, batch_first=True)
-        unjudged = x.new_full((len(panel), lengths[0] - 1, n_targets), float("nan"))
-        judgements = Judgement(unjudged, unjudged.clone(), no_runs(unjudged))
-        runs = no_runs(x[:, 0, :n_targets])
-        state, ended = self.begin(x[:, 0]), []
-        for n_seen in range(1, lengths[0] + 1):
-            n_going = len(state)
-            if n_seen > 1:
-                targets = x[:n_going, n_seen - 1, :n_targets]
-                known = x[:n_going, n_seen - 2, n_targets:]
-                if judging:
-                    judgement = self.judged_step(state, known, targets, runs[:n_going], generator, distrust)
-                    runs = judgement.runs
-                    for whole, part in zip(judgements, judgement, strict=True):
-                        whole[:n_going, n_seen - 2] = part
-                else:
-                    self.observe(state, self.predict(state, known, generator), targets, generator)
-            n_after = sum(length > n_seen for length in lengths)
-            if n_after < n_going:
-                ended.append((list(range(n_after, n_going)), state.take(torch.arange(n_after, n_going))))
-                state = state.take(slice(0, n_after))
-        judged = [
-            Judgement(*(whole[number, : length - 1] for whole in judgements)) for number, length in enumerate(lengths)
-        ]
-        return ended, judged
+        return whole.as_ring(config.window)
 
 
 def meet_known(network: Network, state: ParticleState, known: Float[Tensor, "batch known"]) -> None:
     """Give the particles the known inputs of the next time."""
     targets = state.last[..., : network.config.n_targets]
     state.last = torch.cat((targets, known.unsqueeze(1).expand(-1, targets.shape[1], -1)), dim=-1)
-
-
-def no_runs(like: Tensor) -> Int[Tensor, "..."]:
-    """Runs of length 0, of this shape."""
-    return torch.zeros_like(like, dtype=torch.long)

@@ -53,20 +53,20 @@ class Forecast:
     @property
     def mean(self) -> pd.DataFrame:
         """The mean of every step."""
-        return self._table(self._mean())
+        return self.as_table(self._mean())
 
     def quantile(self, p: Numbers) -> pd.DataFrame:
         """Quantiles of every step, in columns such as y-q-10 for p = 0.1."""
-        return self._table(self._quantiles(p))
+        return self.as_table(self._quantiles(p))
 
     def interval(self, level: Numbers = 95) -> pd.DataFrame:
         """Central intervals of every step that hold `level` percent, in columns such as y-lo-95 and y-hi-95."""
-        return self._table(self._intervals(level))
+        return self.as_table(self.interval_columns(level))
 
     def cdf(self, values: Any) -> pd.DataFrame:
         """P(Y <= y) of each value in a table with the forecast's series, times and targets; NaN stays NaN."""
         x = torch.from_numpy(self._values_at_times(values))
-        return self._table({"": self.distribution.cdf(x).where(~x.isnan(), float("nan"))})
+        return self.as_table({"": self.distribution.cdf(x).where(~x.isnan(), float("nan"))})
 
     def log_prob(self, values: Any) -> pd.DataFrame:
         """The exact log density of what is observed at the first step: for judging the next observation.
@@ -112,12 +112,12 @@ class Forecast:
         "between" is what differs between paths before a step is drawn: latents, and earlier draws. "within" is the
         noise of the step itself. In the squares of the user's units; for a target with scaling "log1p", of log(1 + y).
         """
-        return self._table({"-between": self.parts.between, "-within": self.parts.within})
+        return self.as_table({"-between": self.parts.between, "-within": self.parts.within})
 
     def table(self, level: Sequence[Number] = (80, 95), quantiles: Sequence[Number] | None = None) -> pd.DataFrame:
         """Means, intervals and quantiles side by side: what `Forecaster.predict` returns."""
         further = () if quantiles is None else quantiles
-        return self._table({**self._mean(), **self._intervals(level), **self._quantiles(further)})
+        return self.as_table({**self._mean(), **self.interval_columns(level), **self._quantiles(further)})
 
     def plot(
         self,
@@ -171,13 +171,14 @@ class Forecast:
                 raise ValueError(f"a quantile needs a probability strictly between 0 and 1, got {level}")
         return {f"-q-{100 * level:g}": self.distribution.quantile(level) for level in levels}
 
-    def _intervals(self, levels: Numbers) -> dict[str, Any]:
+    def interval_columns(self, levels: Numbers) -> dict[str, Any]:
+        """The ends of central intervals, for `as_table`."""
         found = {}
         for percent in check_levels(levels):
             found[f"-lo-{percent:g}"], found[f"-hi-{percent:g}"] = self.distribution.interval(percent / 100)
         return found
 
-    def _table(self, found: dict[str, Any]) -> pd.DataFrame:
+    def as_table(self, found: dict[str, Any]) -> pd.DataFrame:
         """A row for each series and time; `found` holds numbers (series, step, target) by the ends of their columns."""
         columns: dict[str, Any] = {
             self.id_column: np.repeat(np.array(self.names, dtype=object), self.horizon),

@@ -17,14 +17,7 @@ LARGEST_IN_STATISTICS = 1e100
 def scale(
     series: Series, values: Float[np.ndarray, "row column"], columns: Sequence[str], scaler: Scaler
 ) -> Float[np.ndarray, "row column"]:
-    """Values as the model sees them, if it can hold them all.
-
-    Args:
-        series: whose values they are.
-        values: some columns of the series.
-        columns: their names.
-        scaler: of these columns.
-    """
+    """Some columns of a series as the model sees them, if it can hold all of their values."""
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is named below
         scaled = scaler.transform(values)
         lowest, highest = (scaler.inverse(np.full(len(columns), end)) for end in (-LARGEST, LARGEST))

@@ -61,12 +61,12 @@ class Service:
     @property
     def n_taken(self) -> int:
         """Lines answered in the life of the stream."""
-        return self.journal.n_lines
+        return self.journal.seen.n_lines
 
     @property
     def last_answer(self) -> dict[str, Any] | None:
         """The answer to the last line, which a kill may have kept from being printed."""
-        return self.journal.last_answer
+        return self.journal.seen.last_answer
 
     def answers(self, lines: Iterable[bytes], *, skip: int = 0) -> Iterator[dict[str, Any]]:
         """The answer to each line, given once it is in the journal. Blank lines are counted, but not answered.
@@ -84,16 +84,12 @@ class Service:
 
     def take(self, line: bytes, number: int) -> dict[str, Any]:
         """Answer one line."""
-        cells = None
         try:
             row = parse_row(line, self.forecaster.fitted, self.horizon, self.most_steps)
-            surprise = self._update(row)
+            cells, answer = row.cells, {"line": number, **self._answer(row)}
         except RowError as error:
             self.n_errors += 1
-            answer: dict[str, Any] = {"line": number, "error": str(error)}
-        else:
-            cells = row.cells
-            answer = self._answer(number, row, surprise)
+            cells, answer = None, {"line": number, "error": str(error)}
         self.journal.append(number, cells, answer)
         if self.journal.n_entries >= self.save_every:
             self.save()
@@ -108,31 +104,23 @@ class Service:
         """Stop, without saving: the lines since the last save are in the journal."""
         self._writer.close()
 
-    def _update(self, row: Row) -> list[dict[str, Any]]:
-        settings, rows = self.forecaster.settings, row.table(self.forecaster.settings)
+    def _answer(self, row: Row) -> dict[str, Any]:
+        """How surprising a row was, and the next steps, or None where inputs that should be known ahead are not."""
+        settings, fitted = self.forecaster.settings, self.forecaster.fitted
+        ahead = None if row.future is None else future_series(row, settings, self.horizon)
         try:
-            if row.future is not None:  # a row whose future cannot be used is an error as a whole
-                self.forecaster.fitted.panel.known(future_series(row, self.forecaster.settings, self.horizon))
-            table = self.forecaster.update(rows, self.levels, distrust=self.journal.distrust)
+            if ahead is not None:  # a row whose future cannot be used is an error as a whole
+                fitted.panel.known(ahead)
+            surprise = self.forecaster.update(row.table(settings), self.levels, distrust=self.journal.distrust)
         except TableError as error:
             raise RowError(" ".join(str(error).split())) from None
-        return records(table.drop(columns=[settings.id_column, settings.time_column]))
-
-    def _answer(self, number: int, row: Row, surprise: list[dict[str, Any]]) -> dict[str, Any]:
-        settings = self.forecaster.settings
+        forecast = None
+        if ahead is not None:
+            drawn = fitted.forecast(fitted.following, {row.name: ahead}, self.n_paths, fitted.generator.clone_state())
+            forecast = records(drawn.table(self.levels).drop(columns=[settings.id_column]))
         return {
-            "line": number,
             settings.id_column: row.name,
             settings.time_column: plain(row.time),
-            "surprise": surprise,
-            "forecast": self._forecast(row),
+            "surprise": records(surprise.drop(columns=[settings.id_column, settings.time_column])),
+            "forecast": forecast,
         }
-
-    def _forecast(self, row: Row) -> list[dict[str, Any]] | None:
-        """The next steps, or None where inputs that should be known ahead are not."""
-        if row.future is None:
-            return None
-        fitted, settings = self.forecaster.fitted, self.forecaster.settings
-        ahead = {row.name: future_series(row, self.forecaster.settings, self.horizon)}
-        forecast = fitted.forecast(fitted.following, ahead, self.n_paths, fitted.generator.clone_state())
-        return records(forecast.table(self.levels).drop(columns=[settings.id_column]))

@@ -27,19 +27,12 @@ FEWEST_ROWS = 3
 
 @dataclass
 class Panel:
-    """What is known of a collection of series: how each is scaled.
-
-    Attributes:
-        settings: columns and scaling.
-        known_scaler: of the inputs that are known ahead (without calendar features).
-        units: typical one-step changes of the scaled modelled columns.
-        scalers: of the values of each series of the fit, by its name; they include the units.
-    """
+    """What is known of a collection of series: how each is scaled."""
 
     settings: Settings
-    known_scaler: Scaler
-    units: Float[np.ndarray, "modelled"]
-    scalers: dict[Name, Scaler] = field(default_factory=dict)
+    known_scaler: Scaler  # of the inputs that are known ahead (without calendar features)
+    units: Float[np.ndarray, "modelled"]  # typical one-step changes of the scaled modelled columns
+    scalers: dict[Name, Scaler] = field(default_factory=dict)  # of the series of the fit; they include the units
 
     @classmethod
     def fit(cls, settings: Settings, training: list[Series]) -> "Panel":

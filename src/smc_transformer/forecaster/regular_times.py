@@ -1,11 +1,13 @@
 """What grid the times of series lie on, found from the times themselves."""
 
+import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from smc_transformer.forecaster.frequency import Frequency
 
 CALENDAR = ("YS", "YE", "QS", "QE", "MS", "ME", "W-SUN", "W-MON", "B")
 """Steps of unequal length, or bound to days, that are tried; the longest that all times lie on is taken."""
@@ -15,18 +17,8 @@ class IrregularTimesError(ValueError):
     """Times that lie on no regular grid."""
 
 
-def infer_frequency(series: "Sequence[pd.Index]") -> str | int:
-    """The step of a grid that the times of every series lie on, most of them one step after another.
-
-    Args:
-        series: sorted times of each: timestamps, or whole numbers. Rows may be missing.
-
-    Returns:
-        A pandas frequency, or a whole number.
-    """
-    import numpy as np
-    import pandas as pd
-
+def infer_frequency(series: Sequence[pd.Index]) -> Frequency:
+    """The step of a grid that the sorted times of every series lie on, most of them one step after another."""
     several = [times for times in series if len(times) > 1]
     if not several:
         raise IrregularTimesError("no series has two rows to take a frequency from")
@@ -43,7 +35,7 @@ def infer_frequency(series: "Sequence[pd.Index]") -> str | int:
     return str(pd.tseries.frequencies.to_offset(pd.Timedelta(smallest, "ns")).freqstr)
 
 
-def _common_step(steps: "np.ndarray", text: Callable[[int], str]) -> int:
+def _common_step(steps: Int[np.ndarray, "step"], text: Callable[[int], str]) -> int:
     """The smallest step, if the others are gaps: multiples of it, and fewer."""
     smallest = int(steps.min())
     if 2 * (steps == smallest).sum() < len(steps) or (steps % smallest).any():
@@ -54,21 +46,15 @@ def _common_step(steps: "np.ndarray", text: Callable[[int], str]) -> int:
     return smallest
 
 
-def _frequency(times: "pd.DatetimeIndex") -> str | None:
+def _frequency(times: pd.DatetimeIndex) -> str | None:
     """What pandas makes of times without gaps."""
-    import warnings
-
-    import pandas as pd
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that newer versions of pandas will answer with an offset, as read here
         found = pd.infer_freq(times)
     return None if found is None else str(getattr(found, "freqstr", found))
 
 
-def _lie_on(series: "Sequence[pd.DatetimeIndex]", step: str) -> bool:
-    import pandas as pd
-
+def _lie_on(series: Sequence[pd.DatetimeIndex], step: str) -> bool:
     grids = [pd.date_range(times[0], times[-1], freq=step) for times in series]
     # A grid on which most places are empty is not that of the series.
     few_gaps = 2 * sum(map(len, series)) > sum(map(len, grids))

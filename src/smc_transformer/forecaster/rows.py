@@ -31,19 +31,12 @@ class PastRowError(RowError):
 
 @dataclass(frozen=True)
 class Row:
-    """One observation.
-
-    Attributes:
-        name: the series.
-        time: when.
-        cells: names and values of all columns, as JSON holds them.
-        future: values of the inputs that are known ahead, by column; None if they were not given.
-    """
+    """One observation."""
 
     name: Name
     time: Any
-    cells: dict[str, Any]
-    future: dict[str, list[float]] | None
+    cells: dict[str, Any]  # names and values of all columns, as JSON holds them
+    future: dict[str, list[float]] | None  # inputs that are known ahead, by column; None if they were not given
 
     def table(self, settings: Settings) -> pd.DataFrame:
         """As `Forecaster.update` takes it."""
@@ -56,11 +49,8 @@ class Row:
 def parse_row(line: bytes, fitted: Fitted, horizon: int, most_steps: int) -> Row:
     """The observation in a line of JSON, such as {"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}.
 
-    Args:
-        line: the line; null is missing, and further keys are ignored.
-        fitted: knows the columns and the series.
-        horizon: steps ahead for which inputs must be known, if the line has any.
-        most_steps: how far a series may jump ahead of its last row.
+    null is missing, and further keys are ignored. Inputs ahead, if the line has any, must be known for the steps of the
+    horizon. A series may jump at most so many steps ahead of its last row.
     """
     try:
         cells = json.loads(line)
@@ -77,7 +67,10 @@ def read_row(cells: dict[str, Any], fitted: Fitted, horizon: int = 0, most_steps
     name = _name(cells, fitted)
     time = _time(cells, fitted, name, most_steps)
     kept = {settings.id_column: name, settings.time_column: cells[settings.time_column]}
-    kept |= {column: _number(cells, column) for column in (*settings.modelled, *settings.future_inputs)}
+    for column in (*settings.modelled, *settings.future_inputs):
+        if column not in cells:
+            raise RowError(f"there is no {column!r}; a missing value is null")
+        kept[column] = _number(cells[column], column)
     return Row(name, time, kept, _future(cells, settings.future_inputs, horizon))
 
 
@@ -123,12 +116,7 @@ def _time(cells: dict[str, Any], fitted: Fitted, name: Name, most_steps: int | N
 
 
 def _timestamp(value: Any, column: str, last: pd.Timestamp) -> pd.Timestamp:
-    if not isinstance(value, str):
-        raise RowError(f"{column!r} must be a time as text (ISO 8601), got {json.dumps(value)}")
-    try:
-        time = pd.to_datetime(value, format="ISO8601")
-    except (ValueError, TypeError):
-        time = pd.NaT
+    time = pd.to_datetime(value, format="ISO8601", errors="coerce") if isinstance(value, str) else pd.NaT
     if time is pd.NaT:
         raise RowError(f"{column!r} must be a time as text (ISO 8601), got {json.dumps(value)}")
     if (time.tz is None) != (last.tz is None):
@@ -145,13 +133,7 @@ def _whole(value: Any, column: str) -> int:
     return value
 
 
-def _number(cells: dict[str, Any], column: str) -> float | None:
-    if column not in cells:
-        raise RowError(f"there is no {column!r}; a missing value is null")
-    return _finite(cells[column], column)
-
-
-def _finite(value: Any, column: str) -> float | None:
+def _number(value: Any, column: str) -> float | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -178,7 +160,7 @@ def _future(cells: dict[str, Any], columns: tuple[str, ...], horizon: int) -> di
         values = future.get(column)
         if not isinstance(values, list) or len(values) < horizon:
             raise RowError(f"{FUTURE!r} must hold {horizon} values of {column!r}, got {json.dumps(values)}")
-        numbers = [_finite(value, column) for value in values]
+        numbers = [_number(value, column) for value in values]
         if None in numbers:
             raise RowError(f"{FUTURE!r}: inputs that are known ahead must be known, {column!r} has a null")
         found[column] = [number for number in numbers if number is not None]

@@ -23,29 +23,22 @@ _NORMAL_RANGE = 1.3489795003921634
 
 @dataclass(frozen=True)
 class Scaler:
-    """Maps for the columns of a series.
-
-    Attributes:
-        kinds: the scaling of each column.
-        shift: what is taken away (after the logarithm, if there is one).
-        spread: what it is divided by then.
-    """
+    """Maps for the columns of a series."""
 
     kinds: tuple[str, ...]
-    shift: Float[np.ndarray, "column"]
-    spread: Float[np.ndarray, "column"]
+    shift: Float[np.ndarray, "column"]  # what is taken away (after the logarithm, if there is one)
+    spread: Float[np.ndarray, "column"]  # what it is divided by then
 
     @classmethod
     def fit(cls, values: Float[np.ndarray, "row column"], kinds: tuple[str, ...]) -> "Scaler":
         """The map that the statistics of these rows ask for; NaN is missing."""
-        straight = np.where(_logarithmic(kinds), np.log1p(np.where(_logarithmic(kinds), values, 0.0)), values)
         shift, spread = np.zeros(len(kinds)), np.ones(len(kinds))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of columns without any value, which stay as they are
             for number, kind in enumerate(kinds):
-                column = straight[:, number]
                 if kind == "none":
                     continue
+                column = np.log1p(values[:, number]) if kind == "log1p" else values[:, number]
                 middle, width = np.nanmean(column), np.nanstd(column)
                 if kind == "robust":
                     low, middle, high = np.nanquantile(column, [0.25, 0.5, 0.75])
@@ -67,25 +60,24 @@ class Scaler:
     @property
     def logarithmic(self) -> Bool[np.ndarray, "column"]:
         """Which columns go through a logarithm."""
-        return _logarithmic(self.kinds)
+        return np.array([kind == "log1p" for kind in self.kinds], dtype=bool)
 
     def transform(self, values: Float[np.ndarray, "*row column"]) -> Float[np.ndarray, "*row column"]:
         """Values as the model sees them."""
-        if self.logarithmic.any():
-            values = np.where(self.logarithmic, np.log1p(np.where(self.logarithmic, values, 0.0)), values)
-        return (values - self.shift) / self.spread
+        return (np.where(self.logarithmic, self._log1p(values), values) - self.shift) / self.spread
 
     def inverse(self, scaled: Float[np.ndarray, "*row column"]) -> Float[np.ndarray, "*row column"]:
         """Values as the user sees them; below 0, where a logarithm means that no value can be, they are 0."""
         values = scaled * self.spread + self.shift
-        if not self.logarithmic.any():
-            return values
         return np.where(self.logarithmic, np.expm1(np.where(self.logarithmic, values, 0.0).clip(min=0.0)), values)
 
     def log_slope(self, values: Float[np.ndarray, "*row column"]) -> Float[np.ndarray, "*row column"]:
         """The logarithm of d(scaled) / d(value): what a log density gains on the way back to the user's units."""
-        bent = np.where(self.logarithmic, np.log1p(np.where(self.logarithmic, values, 0.0)), 0.0)
-        return -np.log(self.spread) - bent
+        return -np.log(self.spread) - self._log1p(values)
+
+    def _log1p(self, values: Float[np.ndarray, "*row column"]) -> Float[np.ndarray, "*row column"]:
+        """The logarithm in the columns that have one, 0 in the others."""
+        return np.log1p(np.where(self.logarithmic, values, 0.0))
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -95,7 +87,3 @@ class Scaler:
     def from_dict(cls, stored: dict[str, Any]) -> "Scaler":
         """The inverse of `to_dict`."""
         return cls(tuple(stored["kinds"]), np.array(stored["shift"], float), np.array(stored["spread"], float))
-
-
-def _logarithmic(kinds: tuple[str, ...]) -> Bool[np.ndarray, "column"]:
-    return np.array([kind == "log1p" for kind in kinds], dtype=bool)

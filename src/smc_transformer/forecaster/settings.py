@@ -62,18 +62,14 @@ class Settings:
     time_column: str = "ds"
 
     def __post_init__(self) -> None:
-        plain: dict[str, Any] = {
+        plain = {
             "input_size": check_count(self.input_size, "input_size", at_least=2),
             "horizon": check_count(self.horizon, "horizon"),
             "n_particles": check_count(self.n_particles, "n_particles"),
             "seed": check_count(self.seed, "seed", at_least=0),
             "freq": check_frequency(self.freq),
-            "scaling": self.scaling if isinstance(self.scaling, str) else dict(self.scaling),
         }
-        plain |= {name: _names(getattr(self, name), name) for name in ("targets", "future_inputs", "past_inputs")}
-        plain |= {"calendar": _names(self.calendar, "calendar")}
-        plain |= {name: _plain(getattr(self, name)) for name in ("config", "training")}
-        for name, value in plain.items():  # as JSON can hold it: numbers of numpy become Python's
+        for name, value in plain.items():  # numbers of numpy become Python's, which JSON can hold
             object.__setattr__(self, name, value)
         if not self.targets:
             raise ValueError("targets must name at least one column, got none")
@@ -89,6 +85,17 @@ class Settings:
         config = self.model_config()  # raises on settings that no model can have
         if self.support() is not None and set(self.kinds()) != {"none"}:
             raise ValueError(f'observation="{config.observation}" models whole numbers as they are: use scaling="none"')
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Settings":
+        """The settings as the arguments of `Forecaster` or as JSON hold them; the inverse of `to_dict`."""
+        found = {**given}
+        for name in ("targets", "future_inputs", "past_inputs", "calendar"):
+            found[name] = _names(given[name], name)
+        for name in ("config", "training"):
+            found[name] = _plain(given[name] or {})
+        found["scaling"] = given["scaling"] if isinstance(given["scaling"], str) else dict(given["scaling"])
+        return cls(**found)
 
     @property
     def modelled(self) -> tuple[str, ...]:
@@ -162,8 +169,9 @@ class Settings:
             check_choice(kind, SCALINGS, f"scaling of {column!r}")
 
 
-def _plain(settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in (settings or {}).items()}
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings whose numbers are Python's."""
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
 
 
 def _names(value: Sequence[str] | str, name: str) -> tuple[str, ...]:

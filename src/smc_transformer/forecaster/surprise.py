@@ -1,7 +1,6 @@
 """How surprising observed values were, as a table."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,33 +17,21 @@ def surprise_table(
 ) -> pd.DataFrame:
     """A row for each observed target value, by series and time.
 
-    Args:
-        settings: of the forecaster.
-        judged: rows of series and how surprising they were.
-        levels: percentages of central intervals outside which a value is flagged.
-        distrust: which values were taken for missing: they are flagged too, if there can be any.
+    Values outside the central intervals of these levels are flagged, and those that were distrusted, if any can be.
     """
-    n_targets = len(settings.targets)
-    columns: dict[str, list[Any]] = {settings.id_column: [], settings.time_column: [], "target": []}
-    numbers: dict[str, list[float]] = {"value": [], "log_density": [], "pit": []}
-    denied: list[bool] = []
+    n_targets, found = len(settings.targets), []
     for series, scaler, judgement in judged:
         values = series.values[:, :n_targets]
         density = judgement.log_density[:, :n_targets].double().numpy() + scaler.first(n_targets).log_slope(values)
         pit = judgement.pit[:, :n_targets].double().numpy()
-        not_believed = None if distrust is None else distrust.denies(judgement.runs)
+        denied = np.zeros(values.shape, bool) if distrust is None else distrust.denies(judgement.runs).numpy()
         for row, target in np.argwhere(~np.isnan(values)):
-            columns[settings.id_column].append(series.name)
-            columns[settings.time_column].append(series.times[row])
-            columns["target"].append(settings.targets[target])
-            numbers["value"].append(values[row, target])
-            numbers["log_density"].append(density[row, target])
-            numbers["pit"].append(pit[row, target])
-            denied.append(not_believed is not None and bool(not_believed[row, target]))
-    table = pd.DataFrame({**columns, **{name: np.array(found, float) for name, found in numbers.items()}})
-    pits = torch.tensor(numbers["pit"], dtype=torch.double)
-    for percent in levels:
-        table[f"outside-{percent:g}"] = is_outside(pits, percent).numpy()
-    if distrust is not None:
-        table["distrusted"] = np.array(denied, bool)
-    return table
+            numbers = (array[row, target] for array in (values, density, pit, denied))
+            found.append((series.name, series.times[row], settings.targets[target], *numbers))
+    names = (settings.id_column, settings.time_column, "target", "value", "log_density", "pit", "distrusted")
+    table = pd.DataFrame(dict(zip(names, zip(*found, strict=True), strict=True)) if found else {}, columns=names)
+    table = table.astype({"value": float, "log_density": float, "pit": float, "distrusted": bool})
+    pits = torch.tensor(table["pit"].to_numpy())
+    flags = {f"outside-{level:g}": is_outside(pits, level).numpy() for level in levels}
+    distrusted = {} if distrust is None else {"distrusted": table["distrusted"]}
+    return table.drop(columns="distrusted").assign(**flags, **distrusted)

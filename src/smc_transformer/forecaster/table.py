@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 
 from smc_transformer.forecaster.frequency import times_between
 from smc_transformer.forecaster.settings import Settings
-from smc_transformer.nn.observation.support import WholeNumbers
 
 Name: TypeAlias = str | int
 """What a series is called."""
@@ -51,20 +50,16 @@ def as_pandas(table: Any) -> pd.DataFrame:
     """A pandas table; those of polars and pyarrow know how to become one."""
     if isinstance(table, pd.DataFrame):
         return table
-    found = _converted(table) if hasattr(table, "to_pandas") else None
-    if not isinstance(found, pd.DataFrame):  # such as one column, or a query that has not run yet
-        raise TypeError(f"expected a table of pandas, polars or pyarrow, got {type(table).__name__}")
-    return found
-
-
-def _converted(table: Any) -> Any:
     try:
-        return table.to_pandas()
+        found = table.to_pandas() if hasattr(table, "to_pandas") else None
     except ImportError as error:  # polars does it by way of pyarrow
         raise ImportError(
             f"a table of {type(table).__module__.partition('.')[0]} becomes one of pandas by pyarrow: "
             f"pip install 'smc-transformer[parquet]' ({error})"
         ) from None
+    if not isinstance(found, pd.DataFrame):  # such as one column, or a query that has not run yet
+        raise TypeError(f"expected a table of pandas, polars or pyarrow, got {type(table).__name__}")
+    return found
 
 
 def read_series(
@@ -89,19 +84,15 @@ def read_series(
     check_columns(table, (settings.id_column, settings.time_column, *values, *settings.future_inputs))
     if len(table) == 0:
         raise TableError("the table has no rows")
-    names = _names(table, settings)
-    times = _times(table, settings)
+    names, times = _names(table, settings), _times(table, settings)
     if zone_of is not None:
         times = in_zone_of(times, zone_of, f"column {settings.time_column!r}")
-    numbers = np.stack([_numbers(table, column) for column in (*values, *settings.future_inputs)] or [], axis=1)
-    kinds, support = dict(zip(settings.modelled, settings.kinds(), strict=True)), settings.support()
+    columns = {column: _numbers(table, column) for column in (*values, *settings.future_inputs)}
+    _check_numbers(columns, settings, names, times)
+    numbers = np.stack(list(columns.values()), axis=1)
     found = []
     for name, rows in _rows_by_series(names).items():
-        for number, column in enumerate((*values, *settings.future_inputs)):
-            limits = (kinds[column], support) if column in kinds else ("none", None)
-            _check_numbers(numbers[rows, number], *limits, column, name, times[rows], rows)
-        before = None if after is None else after.get(name)
-        grid, places = _on_grid(name, times[rows], rows, settings, before)
+        grid, places = _on_grid(name, times[rows], rows, settings, None if after is None else after.get(name))
         full = np.full((len(grid), numbers.shape[1]), np.nan)
         full[places] = numbers[rows]
         series = Series(name, grid, full[:, : len(values)], full[:, len(values) :])
@@ -112,8 +103,7 @@ def read_series(
 
 def check_columns(table: pd.DataFrame, columns: Sequence[str]) -> None:
     """That a table has these columns."""
-    absent = [column for column in columns if column not in table.columns]
-    if absent:
+    if absent := [column for column in columns if column not in table.columns]:
         raise TableError(f"the table has no column {absent[0]!r}; it has {list(table.columns)}")
 
 
@@ -165,10 +155,7 @@ def as_timestamps(column: pd.Series, name: str) -> pd.DatetimeIndex:
 def in_zone_of(times: pd.Index, known: Any, where: str) -> pd.Index:
     """Times in the time zone of one that is known; those without a zone cannot be compared with those that have one.
 
-    Args:
-        times: timestamps, or whole numbers, which have no zones.
-        known: a timestamp, or a whole number.
-        where: what the times belong to, for the error.
+    Whole numbers have no zones. `where` says in the error what the times belong to.
     """
     if not isinstance(times, pd.DatetimeIndex):
         return times
@@ -208,27 +195,23 @@ def _rows_by_series(names: list[Name]) -> dict[Name, Int[np.ndarray, "row"]]:
 
 
 def _check_numbers(
-    values: Float[np.ndarray, "row"],
-    kind: str,
-    support: WholeNumbers | None,
-    column: str,
-    name: Name,
-    times: pd.Index,
-    rows: Int[np.ndarray, "row"],
+    columns: dict[str, Float[np.ndarray, "row"]], settings: Settings, names: list[Name], times: pd.Index
 ) -> None:
-    """That a column has no values that its scaling or the distribution cannot have."""
-    reasons = {"a missing value is NaN": np.isinf(values)}
-    if kind == "log1p":
-        reasons['scaling="log1p" is for values of at least 0'] = values < 0
-    if support is not None:
-        reasons[support.description] = support.denies(torch.from_numpy(values)).numpy()
-    for reason, wrong in reasons.items():
-        if wrong.any():
-            place = int(np.flatnonzero(wrong)[0])
-            value = "infinite" if np.isinf(values[place]) else f"{values[place]:g}"
-            raise TableError(
-                f"series {name!r}, column {column!r} is {value} at {times[place]} (row {rows[place]}); {reason}"
-            )
+    """That columns have no values that their scaling or the distribution cannot have."""
+    kinds, support = dict(zip(settings.modelled, settings.kinds(), strict=True)), settings.support()
+    for column, values in columns.items():
+        reasons = {"a missing value is NaN": np.isinf(values)}
+        if kinds.get(column) == "log1p":
+            reasons['scaling="log1p" is for values of at least 0'] = values < 0
+        if support is not None and column in kinds:
+            reasons[support.description] = support.denies(torch.tensor(values)).numpy()
+        for reason, wrong in reasons.items():
+            if wrong.any():
+                row = int(wrong.argmax())
+                value = "infinite" if np.isinf(values[row]) else f"{values[row]:g}"
+                raise TableError(
+                    f"series {names[row]!r}, column {column!r} is {value} at {times[row]} (row {row}); {reason}"
+                )
 
 
 def _on_grid(

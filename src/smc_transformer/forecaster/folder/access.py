@@ -7,27 +7,19 @@ from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.folder import files
 from smc_transformer.forecaster.folder.files import SavedForecasterError
 from smc_transformer.forecaster.folder.journal import Journal, JournalError, Seen
-from smc_transformer.forecaster.folder.lock import Lock
+from smc_transformer.forecaster.folder.lock import locked
 
 
 class Writer(contextlib.AbstractContextManager["Writer"]):
-    """The only process that writes to a folder, until it is closed.
-
-    Args:
-        folder: a saved forecaster; a `LockedError` is raised if another process writes to it.
-
-    Attributes:
-        journal: of the folder.
-    """
+    """The only process that writes to a folder, until it is closed; a `LockedError` is raised if there is another."""
 
     def __init__(self, folder: Path) -> None:
         files.stored_fit(folder)  # says what is wrong with a folder that holds no forecaster
-        self.folder, self._lock = folder, Lock(folder)
-        try:
+        self.folder = folder
+        with contextlib.ExitStack() as held:
+            held.enter_context(locked(folder))
             self.journal = Journal(folder)
-        except BaseException:
-            self._lock.release()
-            raise
+            self._held = held.pop_all()
 
     def save(self, fitted: Fitted) -> None:
         """Save the states, which hold the journal's rows by now, and empty the journal.
@@ -42,8 +34,7 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
 
     def close(self) -> None:
         """Let others write. Rows in the journal are safe there."""
-        self.journal.close()
-        self._lock.release()
+        self._held.close()
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -63,35 +54,30 @@ def read_folder(path: Path) -> tuple[Fitted, Journal]:
 def save_folder(path: Path, fitted: Fitted, seen: Seen | None) -> Seen:
     """Save a forecaster; what its folder's stream has answered is in it, or nothing is written.
 
-    Args:
-        path: the folder.
-        fitted: the forecaster.
-        seen: what it has seen of the folder's stream; None for a forecaster fitted anew, which replaces a forecaster
-            that is there, with its stream.
-
-    Returns:
-        What it has seen of the stream of this folder now.
+    `seen` is what the forecaster has seen of this stream, before and, as the answer, after. None: it was fitted anew,
+    and replaces a forecaster that is there, with its stream.
     """
     number = files.fit_number(fitted)
     if seen is None or not files.holds_fit(path, number):
         check_destination(path)
-        with Lock(path) if (path / files.CONFIG).exists() else contextlib.nullcontext():
+        with locked(path) if (path / files.CONFIG).exists() else contextlib.nullcontext():
             files.replace_folder(path, fitted, number)
         return Seen()
     with Writer(path) as writer:
-        journal = writer.journal
-        if journal.n_lines and journal.seen != seen:
+        answered = writer.journal.seen
+        if answered.n_lines and answered != seen:
             raise SavedForecasterError(
-                f"the stream of {path} has answered {journal.n_lines} lines, of which this forecaster has seen "
+                f"the stream of {path} has answered {answered.n_lines} lines, of which this forecaster has seen "
                 f"{seen.n_lines}: load it again, or save it to another folder"
             )
         writer.save(fitted)
-        return journal.seen
+        return answered
 
 
 def check_destination(path: Path) -> None:
     """That a forecaster may be saved there: nothing, an empty folder, or a forecaster to which nobody is writing."""
     if (path / files.CONFIG).exists():
-        Lock(path).release()
-    elif path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        with locked(path):
+            return
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise SavedForecasterError(f"{path} is something else than a saved forecaster: nothing was written")

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,7 @@ class SavedForecasterError(ValueError):
 
 
 def replace_folder(path: Path, fitted: Fitted, number: str) -> None:
-    """Write a whole folder; an interrupted write leaves the one that was there.
-
-    Args:
-        path: the folder.
-        fitted: the forecaster.
-        number: of its fit, as `fit_number` says it.
-    """
+    """Write a whole folder, with the number of the fit; an interrupted write leaves the one that was there."""
     unfinished, aside = _beside(path, "unfinished"), _beside(path, "replaced")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
@@ -87,7 +82,7 @@ def load_fitted(path: Path) -> Fitted:
     """Read a folder; whatever is truncated, foreign or of a newer format raises a `SavedForecasterError`."""
     config = _read_config(path)
     try:
-        settings = Settings(**config["settings"])
+        settings = Settings.of(config["settings"])
         scaling, number = config["scaling"], config["fit"]
         panel = Panel(settings, Scaler.from_dict(scaling["known_scaler"]), np.array(scaling["units"], float))
     except (KeyError, TypeError, ValueError) as error:
@@ -101,8 +96,9 @@ def load_fitted(path: Path) -> Fitted:
     tensors, header = _read_tensors(path / STATES, number)
     try:
         # Not by the version of config.json, which stays as it was when states are saved again beside it.
-        parts = _rows(tensors, header) if "blocks" in header else _rows_of_version_1(tensors, header)
-        following, until = Following(Fleet(parts), {}), {}
+        if "blocks" not in header:
+            tensors, header["blocks"] = _blocks_of_version_1(tensors, header["series"])
+        following, until = Following(Fleet(_blocks(tensors, header["blocks"])), {}), {}
         for one in header["series"]:
             scaler = Scaler.from_dict(one["scaler"])
             runs = tuple(one.get("runs", [0] * len(settings.modelled)))
@@ -140,27 +136,24 @@ def save_states(folder: Path, fitted: Fitted, number: str) -> None:
     os.replace(unfinished, folder / STATES)
 
 
-def _rows(tensors: dict[str, Tensor], header: dict[str, Any]) -> list[tuple[list[Name], ParticleState]]:
+def _blocks(tensors: dict[str, Tensor], listed: list[dict[str, Any]]) -> Iterator[tuple[list[Name], ParticleState]]:
     """The blocks of the fleet, with the names of their series."""
-    return [
-        (block["names"], _state(tensors, place, block["trajectories_are_own"]))
-        for place, block in enumerate(header["blocks"])
-    ]
+    for place, block in enumerate(listed):
+        prefix = f"{place}/"
+        own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        state = ParticleState.from_named_tensors(own, trajectories_are_own=block["trajectories_are_own"])
+        yield block["names"], state
 
 
-def _rows_of_version_1(tensors: dict[str, Tensor], header: dict[str, Any]) -> list[tuple[list[Name], ParticleState]]:
+def _blocks_of_version_1(
+    tensors: dict[str, Tensor], listed: list[dict[str, Any]]
+) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
     """States of format version 1: a block for each series, where trajectories were called lines."""
     tensors = {name.replace("/lines", "/trajectories"): tensor for name, tensor in tensors.items()}
-    for place, one in enumerate(header["series"]):
+    for place, one in enumerate(listed):
         for counter in ("position", "n_slots"):
             tensors[f"{place}/{counter}"] = torch.tensor([one[counter]])
-    return [([one["name"]], _state(tensors, place, one["lines_are_own"])) for place, one in enumerate(header["series"])]
-
-
-def _state(tensors: dict[str, Tensor], place: int, trajectories_are_own: bool) -> ParticleState:
-    prefix = f"{place}/"
-    own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    return ParticleState.from_named_tensors(own, trajectories_are_own=trajectories_are_own)
+    return tensors, [{"names": [one["name"]], "trajectories_are_own": one["lines_are_own"]} for one in listed]
 
 
 def _read_config(path: Path) -> dict[str, Any]:
