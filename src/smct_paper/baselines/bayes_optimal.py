@@ -52,13 +52,5 @@ class BayesOptimal(Method):
     ) -> Float[Tensor, "batch sample horizon 1"]:
         del future_inputs
         generator = as_generator(generator)
-        size = (len(history), n_samples, horizon)
-        noise = self.model.variance**0.5 * torch.randn(size, generator=generator)
-        probabilities = torch.tensor(self.model.probabilities)
-        which = torch.multinomial(probabilities, noise.numel(), replacement=True, generator=generator).view(size)
-        coefficients = torch.tensor(self.model.coefficients)[which]
-        paths = torch.empty(size)
-        last = history[:, -1]
-        for ahead in range(horizon):
-            last = paths[:, :, ahead] = coefficients[:, :, ahead] * last + noise[:, :, ahead]
-        return paths.unsqueeze(-1)
+        noise = torch.randn(len(history), n_samples, horizon, generator=generator)
+        return self.model.simulate(history[:, -1], noise, generator).unsqueeze(-1)

@@ -8,7 +8,7 @@ from smct_paper.datasets.files import DataFile
 from smct_paper.datasets.table import Table, read_table
 
 TARGETS = ("PT08.S1(CO)", "PT08.S2(NMHC)", "PT08.S3(NOx)", "PT08.S4(NO2)", "PT08.S5(O3)")
-SIDE_INPUTS = ("C6H6(GT)", "T", "RH", "AH")
+COLUMNS = (*TARGETS, "C6H6(GT)", "T", "RH", "AH")
 
 FILE = DataFile(
     names=("AirQualityUCI.csv", "AirQualityUCI.zip", "air+quality.zip"),
@@ -27,7 +27,7 @@ def read_air_quality(path: Path) -> Table:
     return read_table(
         path,
         FILE.csv,
-        TARGETS + SIDE_INPUTS,
+        COLUMNS,
         time_columns=("Date", "Time"),
         time_formats=("%d/%m/%Y %H.%M.%S",),
         separator=";",

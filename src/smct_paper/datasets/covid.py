@@ -45,9 +45,8 @@ def read_covid_deaths(path: Path, *, at_least: int = 100) -> CountyDeaths:
     days = header[first : last + 1]
     if len(days) != N_DAYS:
         raise DataFileError(f"{path}: expected {N_DAYS} days from {FIRST_DAY} to {LAST_DAY}, got {len(days)}")
-    values = np.empty((len(rows), N_DAYS))
-    for position, (line, row) in enumerate(rows):
-        values[position] = _counts(row[first : last + 1], days, f"{path}, line {line}")
+    counts = [_counts(row[first : last + 1], days, f"{path}, line {line}") for line, row in rows]
+    values = np.array(counts).reshape(len(rows), N_DAYS)
     chosen = values.sum(axis=1) >= at_least
     counties = [row[name] for (_, row), keep in zip(rows, chosen, strict=True) if keep]
     return CountyDeaths(counties, days, values[chosen])
@@ -78,10 +77,7 @@ def _read_rows(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def _counts(texts: list[str], days: list[str], place: str) -> np.ndarray:
-    try:
-        values = np.array(texts, dtype=np.float64)
-    except ValueError:
-        values = np.array([_number(text) for text in texts])
+    values = np.array([_number(text) for text in texts])
     wrong = ~(np.isfinite(values) & (values >= 0))
     if wrong.any():
         first = int(wrong.argmax())

@@ -8,7 +8,7 @@ from smct_paper.datasets.files import DataFile
 from smct_paper.datasets.table import Table, read_table
 
 TARGETS = ("Appliances", "lights", *(f"{kind}{room}" for room in range(1, 10) for kind in ("T", "RH_")))
-SIDE_INPUTS = ("T_out", "Press_mm_hg", "RH_out", "Windspeed", "Visibility", "Tdewpoint", "rv1", "rv2")
+COLUMNS = (*TARGETS, "T_out", "Press_mm_hg", "RH_out", "Windspeed", "Visibility", "Tdewpoint", "rv1", "rv2")
 
 FILE = DataFile(
     names=("energydata_complete.csv", "energydata_complete.zip", "appliances+energy+prediction.zip"),
@@ -27,7 +27,7 @@ def read_energy(path: Path) -> Table:
     return read_table(
         path,
         FILE.csv,
-        TARGETS + SIDE_INPUTS,
+        COLUMNS,
         time_columns=("date",),
         time_formats=("%Y-%m-%d %H:%M:%S",),
         step=np.timedelta64(10, "m"),

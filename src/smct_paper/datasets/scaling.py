@@ -1,6 +1,6 @@
 """Scaling of columns to mean 0 and deviation 1."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -10,8 +10,7 @@ class NoWindowsError(ValueError):
     """The data could be read, but are too few to be split and scaled."""
 
 
-@dataclass(frozen=True)
-class Scaling:
+class Scaling(NamedTuple):
     """Mean and deviation of each column."""
 
     mean: Float[np.ndarray, "column"]

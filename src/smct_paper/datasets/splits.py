@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smc_transformer.support.randomness import as_generator
-from smct_paper.datasets.scaling import NoWindowsError, fit_scaling
+from smct_paper.datasets.scaling import NoWindowsError, Scaling, fit_scaling
 from smct_paper.datasets.table import Table
 from smct_paper.datasets.windows import cut_windows, window_starts
 
@@ -23,7 +23,7 @@ SPLITS = ("chronological", "paper")
 
 @dataclass(frozen=True)
 class Parts:
-    """Scaled windows of the three parts, and how they were scaled (None: each series by itself)."""
+    """Scaled windows of the three parts, and the mean and deviation of the columns (None: each series has its own)."""
 
     train: Float[Tensor, "train length column"]
     validation: Float[Tensor, "validation length column"]
@@ -48,7 +48,7 @@ def chronological_windows(table: Table, length: int) -> Parts:
         starts = window_starts(table.times[rows], length, table.step)
         starts = starts[~np.isnan(values[starts]).any(axis=1)]
         parts.append(cut_windows(values, starts, length))
-    return _parts(parts, scaling.mean, scaling.deviation)
+    return _parts(parts, scaling)
 
 
 def shuffled_windows(table: Table, length: int, seed: int) -> Parts:
@@ -56,7 +56,7 @@ def shuffled_windows(table: Table, length: int, seed: int) -> Parts:
     scaling = fit_scaling(table.values, table.columns)
     windows = cut_windows(scaling(table.values), window_starts(table.times, length, table.step), length)
     windows = windows[~windows.isnan().flatten(1).any(dim=1)]
-    return _parts(_shuffle_and_cut(windows, seed), scaling.mean, scaling.deviation)
+    return _parts(_shuffle_and_cut(windows, seed), scaling)
 
 
 def series_by_log(cumulative: Float[np.ndarray, "series length"], seed: int) -> Parts:
@@ -64,14 +64,14 @@ def series_by_log(cumulative: Float[np.ndarray, "series length"], seed: int) -> 
     parts = _shuffle_and_cut(torch.from_numpy(np.log1p(cumulative)), seed)
     scaling = fit_scaling(parts[0].reshape(-1, 1).numpy(), ("log(1 + value)",))
     scaled = [((part - scaling.mean[0]) / scaling.deviation[0]).float().unsqueeze(-1) for part in parts]
-    return _parts(scaled, scaling.mean, scaling.deviation)
+    return _parts(scaled, scaling)
 
 
 def series_by_themselves(cumulative: Float[np.ndarray, "series length"], seed: int) -> Parts:
     """Each series is scaled by its own values, as in the paper; then they are shuffled and cut."""
     names = tuple(map(str, range(len(cumulative))))
     scaled = fit_scaling(cumulative.T, names)(cumulative.T).T
-    return _parts(_shuffle_and_cut(torch.from_numpy(scaled).float().unsqueeze(-1), seed), None, None)
+    return _parts(_shuffle_and_cut(torch.from_numpy(scaled).float().unsqueeze(-1), seed), None)
 
 
 def _shuffle_and_cut(windows: Tensor, seed: int) -> list[Tensor]:
@@ -80,15 +80,9 @@ def _shuffle_and_cut(windows: Tensor, seed: int) -> list[Tensor]:
     return [windows[:first], windows[first:second], windows[second:]]
 
 
-def _parts(
-    parts: list[Tensor], mean: Float[np.ndarray, "column"] | None, deviation: Float[np.ndarray, "column"] | None
-) -> Parts:
+def _parts(parts: list[Tensor], scaling: Scaling | None) -> Parts:
     for name, part in zip(("training", "validation", "test"), parts, strict=True):
         if len(part) == 0:
             raise NoWindowsError(f"the {name} part has no windows: too few rows, or gaps and missing values everywhere")
-    train, validation, test = parts
-    return Parts(train, validation, test, _float32(mean), _float32(deviation))
-
-
-def _float32(values: Float[np.ndarray, "column"] | None) -> Float[Tensor, "column"] | None:
-    return None if values is None else torch.from_numpy(values).float()
+    mean, deviation = (None, None) if scaling is None else (torch.from_numpy(part).float() for part in scaling)
+    return Parts(parts[0], parts[1], parts[2], mean, deviation)

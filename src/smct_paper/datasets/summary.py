@@ -1,21 +1,18 @@
 """What a data set holds, in a few numbers for people and for JSON."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from smct_paper.datasets.contents import DataFileError
 from smct_paper.datasets.covid import CountyDeaths
-from smct_paper.datasets.files import contents_sha256, locate_file
-from smct_paper.datasets.registry import DATASETS, DatasetInfo, make_windows, read_dataset
-from smct_paper.datasets.scaling import NoWindowsError
-from smct_paper.datasets.table import Table
+from smct_paper.datasets.files import contents_sha256
+from smct_paper.datasets.registry import DATASETS, load
 from smct_paper.datasets.windows import is_gap
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """What was read from a file.
 
@@ -33,13 +30,13 @@ class Summary:
     """
 
     name: str
-    path: str | None
-    sha256: str | None
-    tested: bool | None
-    rows: int | None
-    span: tuple[str, str] | None
-    gaps: int | None
-    missing: dict[str, float] | None
+    path: str | None = None
+    sha256: str | None = None
+    tested: bool | None = None
+    rows: int | None = None
+    span: tuple[str, str] | None = None
+    gaps: int | None = None
+    missing: dict[str, float] | None = None
     split: str
     windows: dict[str, int]
 
@@ -50,32 +47,18 @@ class Summary:
 
 def summarise(name: str, split: str | None = None, *, seed: int = 0, data_dir: Path | str | None = None) -> Summary:
     """Find or download a data set's file, read it and cut its windows; counts what came out."""
-    info = DATASETS[name]
-    if info.file is None:
-        return Summary(name, None, None, None, None, None, None, None, *_count_windows(info, None, split, seed))
-    path = locate_file(info.file, data_dir)
-    data = read_dataset(info, path)
-    sha256 = contents_sha256(path, info.file.csv)
-    try:
-        counts = _count_windows(info, data, split, seed)
-    except NoWindowsError as error:
-        raise DataFileError(f"{path}: {error}") from error
-    rows, span, gaps, missing = _describe(info, data)
-    return Summary(name, str(path), sha256, info.file.is_tested(sha256), rows, span, gaps, missing, *counts)
-
-
-def _count_windows(
-    info: DatasetInfo, data: Table | CountyDeaths | None, split: str | None, seed: int
-) -> tuple[str, dict[str, int]]:
-    windows = make_windows(info, data, split, seed=seed)
-    parts = {"train": windows.train, "validation": windows.validation, "test": windows.test}
-    return windows.split, {name: len(part) for name, part in parts.items()}
-
-
-def _describe(info: DatasetInfo, data: Table | CountyDeaths) -> tuple[int, tuple[str, str], int, dict[str, float]]:
-    if isinstance(data, CountyDeaths):
-        return len(data.counties), (data.days[0], data.days[-1]), 0, {info.columns[0]: 0.0}
-    first, last = (str(time).replace("T", " ") for time in (data.times[0], data.times[-1]))
-    shares = np.isnan(data.values).mean(axis=0).tolist()
-    gaps = int(is_gap(data.times, data.step).sum())
-    return len(data.times), (first, last), gaps, dict(zip(data.columns, shares, strict=True))
+    path, contents, windows = load(name, split, seed, 0, data_dir)
+    counts = {part: len(getattr(windows, part)) for part in ("train", "validation", "test")}
+    summary = Summary(name=name, split=windows.split, windows=counts)
+    file = DATASETS[name].file
+    if file is None or path is None or contents is None:
+        return summary
+    sha256 = contents_sha256(path, file.csv)
+    summary = replace(summary, path=str(path), sha256=sha256, tested=file.is_tested(sha256))
+    if isinstance(contents, CountyDeaths):
+        span = (contents.days[0], contents.days[-1])
+        return replace(summary, rows=len(contents.counties), span=span, gaps=0, missing={windows.columns[0]: 0.0})
+    first, last = (str(time).replace("T", " ") for time in (contents.times[0], contents.times[-1]))
+    missing = dict(zip(contents.columns, np.isnan(contents.values).mean(axis=0).tolist(), strict=True))
+    gaps = int(is_gap(contents.times, contents.step).sum())
+    return replace(summary, rows=len(contents.times), span=(first, last), gaps=gaps, missing=missing)

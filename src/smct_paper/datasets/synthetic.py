@@ -34,15 +34,20 @@ class MixtureAutoregression:
         """Draw sequences X_0, ..., X_{n_steps}."""
         generator = as_generator(generator)
         noise = torch.randn(n_sequences, n_steps + 1, generator=generator)
-        which = torch.multinomial(
-            torch.tensor(self.probabilities), n_sequences * n_steps, replacement=True, generator=generator
-        ).view(n_sequences, n_steps)
-        coefficients = torch.tensor(self.coefficients)[which]
-        x = torch.empty(n_sequences, n_steps + 1)
-        x[:, 0] = noise[:, 0]
-        for t in range(n_steps):
-            x[:, t + 1] = coefficients[:, t] * x[:, t] + self.variance**0.5 * noise[:, t + 1]
-        return x.unsqueeze(-1)
+        later = self.simulate(noise[:, 0], noise[:, 1:], generator)
+        return torch.cat((noise[:, :1], later), dim=1).unsqueeze(-1)
+
+    def simulate(
+        self, last: Float[Tensor, "*#batch"], noise: Float[Tensor, "*batch time"], generator: Generator | None
+    ) -> Float[Tensor, "*batch time"]:
+        """The values that follow the last ones, from standard normal noise and coefficients that are drawn."""
+        probabilities = torch.tensor(self.probabilities)
+        which = torch.multinomial(probabilities, noise.numel(), replacement=True, generator=generator)
+        coefficients = torch.tensor(self.coefficients)[which.view(noise.shape)]
+        x = torch.empty_like(noise)
+        for t in range(noise.shape[-1]):
+            last = x[..., t] = coefficients[..., t] * last + self.variance**0.5 * noise[..., t]
+        return x
 
     def predictive(self, x: Float[Tensor, "batch time_plus_1 1"]) -> GaussianMixture:
         """The true distribution of X_1, ..., X_T, each given the past: what a perfect model would predict."""
@@ -61,10 +66,8 @@ class MixtureAutoregression:
         For the true distribution it is `variance` for Model I, and with several coefficients `variance` plus twice the
         variance of the coefficient times E[X^2].
         """
-        total = 0.0
-        for coefficient, probability in zip(self.coefficients, self.probabilities, strict=True):
-            total += probability * float((samples - coefficient * x[:, None, :-1]).square().mean())
-        return total
+        modes = zip(self.coefficients, self.probabilities, strict=True)
+        return sum(p * float((samples - a * x[:, None, :-1]).square().mean()) for a, p in modes)
 
 
 SYNTHETIC = {

@@ -8,7 +8,7 @@ import torch
 
 from smct_paper.datasets import DATASETS, load_windows
 from smct_paper.datasets.files import find_file
-from smct_paper.datasets.registry import read_dataset
+from smct_paper.datasets.registry import READERS
 from smct_paper.datasets.summary import summarise
 from smct_paper.datasets.weather import read_weather
 
@@ -31,7 +31,7 @@ def read_real(name):
     path = find_file(info.file)
     if path is None:
         pytest.skip(f"no file of {name}")
-    return read_dataset(info, path)
+    return READERS[info.name](path)
 
 
 @pytest.mark.parametrize("name", list(EXPECTED))

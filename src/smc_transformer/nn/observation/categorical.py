@@ -58,10 +58,7 @@ class CategoricalComponents(Components):
         return drawn.view(*self.probabilities.shape[:-1], 1).to(self.probabilities)
 
     def complete(
-        self,
-        x: Float[Tensor, "*#batch 1"],
-        observed: Bool[Tensor, "*#batch 1"],
-        generator: Generator | None = None,
+        self, x: Float[Tensor, "*#batch 1"], observed: Bool[Tensor, "*#batch 1"], generator: Generator | None = None
     ) -> Float[Tensor, "*batch 1"]:
         return torch.where(observed, x, self.sample(generator))
 
