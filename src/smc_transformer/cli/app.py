@@ -14,15 +14,11 @@ from smc_transformer._version import __version__
 from smc_transformer.cli.commands import backtest, fit, predict, report, score, stream
 from smc_transformer.cli.errors import CommandError, UsageError
 
-COMMANDS = (fit, predict, backtest, score, report, stream)
-PLUGINS = "smct.commands"
-"""Entry points of packages that add commands: modules with a function `add`, as those in commands/."""
-
 
 def commands() -> tuple[ModuleType, ...]:
-    """The modules of all commands: the library's, and those of installed packages that add some."""
-    found = {point.name: point for point in entry_points(group=PLUGINS)}
-    return (*COMMANDS, *(found[name].load() for name in sorted(found)))
+    """Modules with a function `add`: those of the library, and those that entry points of other packages name."""
+    found = {point.name: point for point in entry_points(group="smct.commands")}
+    return (fit, predict, backtest, score, report, stream, *(found[name].load() for name in sorted(found)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -23,20 +23,9 @@ def compression_of(path: Path | str) -> str:
     return ending if ending in COMPRESSIONS else ""
 
 
-def unpack(path: Path) -> bytes:
-    """What is in a file, whether it is compressed or not."""
-    with unpacking(), _opened(path, "r") as file:
-        return bytes(file.read())
-
-
-def pack(path: Path, data: bytes) -> None:
-    """Write a file, compressed if its name says so."""
-    with _opened(path, "w") as file:
-        file.write(data)
-
-
 @contextmanager
-def _opened(path: Path, mode: Literal["r", "w"]) -> Iterator[Any]:
+def opened(path: Path, mode: Literal["r", "w"]) -> Iterator[Any]:
+    """A file of bytes, unpacked while it is read, or packed while it is written."""
     kind = compression_of(path)
     if kind == ".zip":
         with zipfile.ZipFile(path, mode, zipfile.ZIP_DEFLATED) as archive:

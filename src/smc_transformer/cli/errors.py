@@ -28,15 +28,6 @@ def failing(*files: Path | str | None) -> Iterator[None]:
         raise CommandError(f"{where}: {one_line(error)}" if where else one_line(error)) from error
 
 
-@contextmanager
-def wrong_usage() -> Iterator[None]:
-    """Turn errors about settings, which come from options, into wrong usage."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise UsageError(one_line(error)) from error
-
-
 def check_installed(package: str, need: str, extra: str) -> None:
     """Fail before the work, not after it, without a package that its result needs."""
     try:

@@ -29,19 +29,18 @@ def add_reading_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--time-format", help="how times are written, such as %%d/%%m/%%Y (default: ISO 8601)")
 
 
-def read_series_table(
-    path: Path | str, options: argparse.Namespace, *, id_column: str | None, time_column: str
-) -> "tuple[pd.DataFrame, str]":
-    """A table of series with their times read, and its column of names.
+def read_series_table(options: argparse.Namespace) -> "tuple[pd.DataFrame, str]":
+    """The table of series that `smct fit` is given, with its times read, and its column of names.
 
-    Without an `id_column` that is unique_id, and a table without it is one series.
+    Without --id that is unique_id, and a table without it is one series.
     """
-    with failing(path):
-        table = read_table(path, dialect(options), text_columns=[id_column or ID], time_column=time_column)
-        if id_column is None and ID not in table.columns:
+    id_column = options.id or ID
+    with failing(options.data):
+        table = read_table(options.data, dialect(options), text_columns=[id_column], time_column=options.time)
+        if options.id is None and ID not in table.columns:
             table.insert(0, ID, ONLY_SERIES)
-        read_times(table, time_column, options.time_format)
-    return table, id_column or ID
+        read_times(table, options.time, options.time_format)
+    return table, id_column
 
 
 def read_for_model(path: Path | str | None, forecaster: "Forecaster", options: argparse.Namespace) -> Any:

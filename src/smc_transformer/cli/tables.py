@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.compression import compression_of, pack, unpack, unpacking
+from smc_transformer.cli.compression import compression_of, opened, unpacking
 from smc_transformer.cli.errors import TableFileError
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def write_table(table: "pd.DataFrame", path: Path | str) -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     if kind_of(path) in PARQUET:
         _write_parquet(table, Path(path))
-    else:
-        try:
-            table.to_csv(path, index=False, sep="\t" if kind_of(path) == ".tsv" else ",")
-        except ImportError as error:  # of a compression
-            raise TableFileError(f"{path} cannot be written: {error}") from None
+        return
+    try:
+        table.to_csv(path, index=False, sep="\t" if kind_of(path) == ".tsv" else ",")
+    except ImportError as error:  # of a compression
+        raise TableFileError(f"{path} cannot be written: {error}") from None
 
 
 def kind_of(path: Path | str) -> str:
@@ -112,7 +112,10 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
     if not path.exists():
         raise FileNotFoundError(2, "No such file or directory", str(path))
     _check_parquet(path)
-    source = io.BytesIO(unpack(path)) if compression_of(path) else path
+    source: Any = path
+    if compression_of(path):
+        with unpacking(), opened(path, "r") as file:
+            source = io.BytesIO(file.read())
     try:
         table = pd.read_parquet(source)
     except (ValueError, OSError) as error:  # pyarrow's own errors are of both kinds
@@ -131,7 +134,8 @@ def _write_parquet(table: "pd.DataFrame", path: Path) -> None:
         table.to_parquet(packed, index=False)
     except (ValueError, TypeError) as error:  # such as a column of numbers and text
         raise TableFileError(f"{path} cannot be written as Parquet: {error}") from None
-    pack(path, packed.getvalue())
+    with opened(path, "w") as file:
+        file.write(packed.getvalue())
 
 
 def _check_parquet(path: Path) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smc_transformer.cli.errors import TableFileError, failing, wrong_usage
+from smc_transformer.cli.errors import TableFileError, UsageError, failing, one_line
 from smc_transformer.cli.options import Commands, add_command, add_json, frequency, positive, seed, setting
 from smc_transformer.cli.reading import FILES, TARGET, TIME, add_reading_options, read_series_table
 from smc_transformer.cli.writing import say, say_json
@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> None:
         from smc_transformer.forecaster.folder.access import check_destination
 
         check_destination(options.out)
-    table, id_column = read_series_table(options.data, options, id_column=options.id, time_column=options.time)
+    table, id_column = read_series_table(options)
     inferred = options.freq is None
     with failing(options.data):
         freq = _frequency(table, id_column, options.time) if inferred else options.freq
@@ -110,7 +110,7 @@ def _forecaster(options: argparse.Namespace, freq: str | int, id_column: str) ->
         from smc_transformer.forecaster import Forecaster
     same = ("input_size", "horizon", "future_inputs", "past_inputs", "calendar", "seed")
     steps = {} if options.steps is None else {"likelihood_steps": options.steps, "forecast_steps": options.steps}
-    with wrong_usage():
+    try:
         return Forecaster(
             **{name: getattr(options, name) for name in same},
             targets=options.target,
@@ -122,6 +122,8 @@ def _forecaster(options: argparse.Namespace, freq: str | int, id_column: str) ->
             id_column=id_column,
             time_column=options.time,
         )
+    except (ValueError, TypeError) as error:  # about settings, which come from options
+        raise UsageError(one_line(error)) from error
 
 
 def _scaling(words: list[str]) -> str | dict[str, str]:

@@ -45,9 +45,7 @@ def draw_predictive(
         for end, label in zip(true_interval, ("true 95 % band", None), strict=True):
             axes.plot(steps, end[sequence, :, target].cpu(), color=RED, linestyle="--", linewidth=1.3, label=label)
     axes.plot(steps, observed[sequence, :, target].cpu(), "o", color=INK, markersize=3.5, label="observed")
-    axes.set_xlabel("time step")
-    axes.set_ylabel("value")
-    axes.set_xlim(0.5, observed.shape[1] + 0.5)
+    axes.set(xlabel="time step", ylabel="value", xlim=(0.5, observed.shape[1] + 0.5))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=5, frameon=False, fontsize=9)
 
 
@@ -80,8 +78,7 @@ def draw_genealogy(
     sizes = (12 + 60 * n_particles * weights.flatten()).clamp(max=160)
     axes.scatter(columns, rows, s=sizes, c=colours, edgecolors=INK, linewidths=0.5, zorder=3)
     axes.invert_yaxis()
-    axes.set_xlabel("time step")
-    axes.set_ylabel("particle")
+    axes.set(xlabel="time step", ylabel="particle")
 
 
 def draw_unique_ancestors(axes: "Axes", counts: Int[Tensor, "batch time"], n_particles: int) -> None:
@@ -93,8 +90,6 @@ def draw_unique_ancestors(axes: "Axes", counts: Int[Tensor, "batch time"], n_par
     axes.axhline(n_particles, color=GREY, linestyle=":", linewidth=1.2)
     text = f"{n_particles} particles"
     axes.annotate(text, (ages[0], n_particles), (6, -12), textcoords="offset points", fontsize=9)
-    axes.set_xlabel("past time step (-1: the last)")
-    axes.set_ylabel("unique ancestors")
-    axes.set_xlim(ages[0], ages[-1])
-    axes.set_ylim(0, n_particles * 1.05)
+    axes.set(xlabel="past time step (-1: the last)", ylabel="unique ancestors")
+    axes.set(xlim=(ages[0], ages[-1]), ylim=(0, n_particles * 1.05))
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88), frameon=False, fontsize=9)

@@ -3,8 +3,6 @@
 The forecaster keeps no record of its filter, so this is one more run of the same filter, over these rows only.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Generator
 
@@ -17,9 +15,7 @@ SERIES_AT_ONCE = 16
 """Series that are filtered together: bounds the memory."""
 
 
-def series_health(
-    forecaster: Forecaster, shown: Sequence[Series], generator: Generator | None
-) -> dict[Name, HealthPage]:
+def series_health(forecaster: Forecaster, shown: list[Series], generator: Generator | None) -> dict[Name, HealthPage]:
     """Effective sample sizes and unique ancestors; of those with two rows from the first complete one on."""
     model, panel, n_particles = forecaster.model, forecaster.fitted.panel, forecaster.settings.n_particles
     by_length: dict[int, list[Series]] = {}
