@@ -196,6 +196,7 @@ def test_settings_are_text_and_all_is_json(page):
     names = dict(page.settings)
     assert names["horizon"] == "4"
     assert names["targets"] == "y, z"
+    assert (names["n particles"], names["model: n particles"]) == ("12", "5")  # in forecasts, and in training
     assert names["model: d model"] == "8"
     assert all(isinstance(value, str) for value in names.values())
     json.dumps(asdict(page), allow_nan=False)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
@@ -91,7 +90,8 @@ def settings_rows(forecaster: Forecaster) -> list[tuple[str, str]]:
     model = forecaster.model
     asked = {name: value for name, value in forecaster.settings.to_dict().items() if name != "config"}
     rows = {name.replace("_", " "): _text(value) for name, value in asked.items()}
-    rows |= {f"model: {name.replace('_', ' ')}": _text(value) for name, value in asdict(model.config).items()}
+    for part in (model.config, model.inference, model.learning):
+        rows |= {f"model: {name.replace('_', ' ')}": _text(value) for name, value in part.to_dict().items()}
     rows["model: parameters"] = f"{sum(parameter.numel() for parameter in model.parameters()):,}"
     rows["made with"] = f"smc-transformer {__version__}"
     return list(rows.items())
