@@ -63,24 +63,21 @@ def run_backtest(
                 f"series {series.name!r} has {len(series)} rows: too few for {n_windows} windows of {horizon} steps, "
                 f"{step_size} apart, after at least 2 rows of history"
             )
-    current = fitted if _is_ahead(fitted, given, counts[0]) else None
+    cutoffs = [{series.name: series.times[len(series) - count - 1] for series in given} for count in counts]
+    current = fitted
+    if fitted is not None and any(time < fitted.trained_until.get(name, time) for name, time in cutoffs[0].items()):
+        current = None  # it was trained on rows after the first cutoff
     parts, scores = [], []
-    for count in counts:
+    for count, until in zip(counts, cutoffs, strict=True):
         if current is None or refit:
-            until = {series.name: series.times[len(series) - count - 1] for series in given}
             current = fit(_rows_until(table, settings, until, rolling))
         part, found = _forecast_at(current, given, count, horizon, levels, n_paths)
         parts.append(part)
         scores.append(found)
-    return Backtest(pd.concat(parts, ignore_index=True), _metrics(joined(scores), settings.targets))
-
-
-def _is_ahead(fitted: Fitted | None, given: list[Series], count: int) -> bool:
-    """Whether there is a fit, of nothing that comes after the first cutoff."""
-    if fitted is None:
-        return False
-    until = fitted.trained_until
-    return all(series.times[len(series) - count - 1] >= until[series.name] for series in given if series.name in until)
+    every = joined(scores)
+    metrics = {name: every[name].nanmean(dim=(0, 1)).tolist() for name in ("mse", "crps", "picp", "mpiw", "winkler")}
+    metrics |= {"energy_score": float(every["energy_score"].nanmean())}
+    return Backtest(pd.concat(parts, ignore_index=True), pd.DataFrame({"target": list(settings.targets), **metrics}))
 
 
 def _rows_until(table: pd.DataFrame, settings: Settings, until: dict[Name, Any], rolling: int | None) -> pd.DataFrame:
@@ -113,9 +110,3 @@ def _forecast_at(
     cutoffs = pd.Index([following.series[name].last_time for name in forecast.names])
     answer.insert(1, "cutoff", cutoffs.repeat(horizon))
     return answer, found
-
-
-def _metrics(scores: dict[str, Tensor], targets: tuple[str, ...]) -> pd.DataFrame:
-    names = ("mse", "crps", "picp", "mpiw", "winkler")
-    averages = {name: scores[name].nanmean(dim=(0, 1)).tolist() for name in names}
-    return pd.DataFrame({"target": list(targets), **averages, "energy_score": float(scores["energy_score"].nanmean())})

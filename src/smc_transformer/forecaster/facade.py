@@ -81,7 +81,7 @@ class Forecaster:
         id_column: str = "unique_id",
         time_column: str = "ds",
     ):
-        self.settings = Settings.of({name: value for name, value in locals().items() if name != "self"})
+        self.settings = Settings.from_dict({name: value for name, value in locals().items() if name != "self"})
         self._fitted: Fitted | None = None
         self._seen: Seen | None = None  # of the stream of the folder that it was loaded from or saved to
         self.report: TrainingReport | None = None
@@ -120,7 +120,7 @@ class Forecaster:
         panel = Panel.fit(settings, training)
         for series in given:
             panel.beginning(series)  # an error now, not after the training
-        model, report = train(panel, given, held_out, progress=progress)
+        model, report = train(panel, given, training, held_out, progress=progress)
         until = {series.name: series.times[-1] for series in given}
         fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, derived_generator(settings.seed, 1))
         fitted.following, _ = fitted.follow(given, fitted.generator)
@@ -215,13 +215,9 @@ class Forecaster:
     def score(self, df: Any, level: Numbers = (80, 95)) -> pd.DataFrame:
         """How surprising each observed value is, before it is seen: for finding anomalies.
 
-        Args:
-            df: series, each followed from its first complete row on (which nothing predicts).
-            level: percentages for the flags.
-
-        Returns:
-            A row for each observed value: its target and value, log_density (in nats, of this value alone), pit (near 0
-            or 1 is a surprise), and for each level whether the value lies outside the central interval.
+        Each series is followed from its first complete row on, which nothing predicts. The answer has a row for each
+        observed value: its target and value, log_density (in nats, of this value alone), pit (near 0 or 1 is a
+        surprise), and for each level, a percentage, whether the value lies outside the central interval.
         """
         levels = check_levels(level)
         _, judged = self.fitted.follow(self.read(df), self.fitted.generator.clone_state(), judging=True)

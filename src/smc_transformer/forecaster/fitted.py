@@ -86,10 +86,26 @@ class Fitted:
         return Follower(self.model, self.model.settings(self.settings.n_particles))
 
     def follow(
-        self, given: Sequence[Series], generator: Generator | None, *, judging: bool = False
+        self,
+        given: list[Series],
+        generator: Generator | None,
+        *,
+        judging: bool = False,
+        distrust: Distrust | None = None,
     ) -> tuple[Following, list[Judged]]:
         """Filter series from their first complete rows; where they stand then, and how surprising their rows were."""
-        return self._follow([self._beginning(series) for series in given], generator, judging=judging)
+        ready = []
+        for series in given:
+            begun, scaler = self.panel.beginning(series), self.panel.scaler(series)
+            ready.append(Ready(begun, scaler, self.panel.rows(begun, scaler)))
+        parts, judgements = self.follower.filter_series(
+            [one.rows for one in ready], generator, judging=judging, distrust=distrust
+        )
+        fleet = Fleet(([ready[number].series.name for number in numbers], state) for numbers, state in parts)
+        both = list(zip(ready, judgements, strict=True))
+        followed = {one.series.name: one.after(judgement) for one, judgement in both}
+        judged = [Judged(one.series.rows(slice(1, None)), one.scaler, judgement) for one, judgement in both]
+        return Following(fleet, followed), judged
 
     def update(self, given: Sequence[Series], distrust: Distrust | None = None) -> list[Judged]:
         """Take filter steps from where series stand, one for each row, and begin to follow those that are new.
@@ -97,21 +113,21 @@ class Fitted:
         It happens as a whole or, after an error, not at all. Values that `distrust` denies are treated as missing.
         """
         fleet, known = self.following
-        new = [self._beginning(series) for series in given if series.name not in known]
+        new = [series for series in given if series.name not in known]
         going = [self._next_rows(series) for series in given if series.name in known]
         generator = self.generator.clone_state()
-        begun, judged = self._follow(new, generator, judging=True, distrust=distrust)
+        begun, judged = self.follow(new, generator, judging=True, distrust=distrust)
         stepped, followed = [], dict(begun.series)
         # Series that have seen equally much and get equally many rows take their steps together.
-        lengths = [len(one.series) for one in going]
-        for numbers in fleet.groups([one.series.name for one in going], lengths):
+        for numbers in fleet.groups([one.series.name for one in going], [len(one.series) for one in going]):
             together = [going[number] for number in numbers]
             names = [one.series.name for one in together]
-            rows = torch.stack([one.rows for one in together]).tensor_split([len(self.settings.modelled)], dim=-1)
+            rows = torch.stack([one.rows for one in together])
+            targets, inputs = rows.tensor_split([len(self.settings.modelled)], dim=-1)
             runs = torch.tensor([known[name].runs for name in names])
-            n_rows = [lengths[number] for number in numbers]
+            n_rows = [rows.shape[1]] * len(rows)
             ((_, state),), judgements = self.follower.take_steps(
-                fleet.take(names), *rows, n_rows, generator, runs, distrust
+                fleet.take(names), targets, inputs, n_rows, generator, runs, distrust
             )
             stepped.append((names, state))
             for one, judgement in zip(together, judgements, strict=True):
@@ -125,26 +141,10 @@ class Fitted:
         order = {series.name: place for place, series in enumerate(given)}
         return sorted(judged, key=lambda one: order[one.series.name])
 
-    def _beginning(self, series: Series) -> Ready:
-        begun, scaler = self.panel.beginning(series), self.panel.scaler(series)
-        return Ready(begun, scaler, self.panel.rows(begun, scaler))
-
     def _next_rows(self, series: Series) -> Ready:
         scaler = self.following.series[series.name].scaler
         columns = (self.panel.values(series, scaler), self.panel.known(series))
         return Ready(series, scaler, torch.from_numpy(np.concatenate(columns, axis=1)).float())
-
-    def _follow(
-        self, ready: list[Ready], generator: Generator | None, *, judging: bool, distrust: Distrust | None = None
-    ) -> tuple[Following, list[Judged]]:
-        parts, judgements = self.follower.filter_series(
-            [one.rows for one in ready], generator, judging=judging, distrust=distrust
-        )
-        fleet = Fleet(([ready[number].series.name for number in numbers], state) for numbers, state in parts)
-        both = list(zip(ready, judgements, strict=True))
-        followed = {one.series.name: one.after(judgement) for one, judgement in both}
-        judged = [Judged(one.series.rows(slice(1, None)), one.scaler, judgement) for one, judgement in both]
-        return Following(fleet, followed), judged
 
     def forecast(
         self, following: Following, future: Mapping[Name, Series], n_paths: int, generator: Generator | None

@@ -140,11 +140,10 @@ class Forecast:
         if ax is None:
             ax = plt.figure(figsize=(8, 3.5), layout="constrained").subplots()
         name = self.names[0] if series is None else series
-        if name not in self.names:
-            raise ValueError(f"the forecast has no series {name!r}; it has {list(self.names)}")
         column = self.targets[0] if target is None else target
-        if column not in self.targets:
-            raise ValueError(f"the forecast has no target {column!r}; it has {list(self.targets)}")
+        for what, asked, known in (("series", name, self.names), ("target", column, self.targets)):
+            if asked not in known:
+                raise ValueError(f"the forecast has no {what} {asked!r}; it has {list(known)}")
         number, place = self.names.index(name), self.targets.index(column)
         times = self.times[number]
         if history is not None:

@@ -4,6 +4,7 @@ docs/command_line.md describes lines and answers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +15,28 @@ from smc_transformer.forecaster.table import TableError
 from smc_transformer.support.as_json import plain, records
 
 
+@dataclass(kw_only=True, eq=False)
 class Service:
-    """Follows series line by line, as the only writer to the folder until it is closed.
+    """Follows series line by line, as the only writer to the folder until it is closed."""
 
-    Args:
-        folder: a saved forecaster.
-        horizon: steps ahead of the forecasts in answers.
-        levels: percentages of their intervals, and of the flags of surprises.
-        n_paths: sampled futures behind forecasts.
-        save_every: lines between two saves of the particle states; the lines since the last save are in the journal.
-        most_steps: how far a series may jump ahead of its last row.
-        distrust: level of the interval outside which a value is treated as missing (see `Forecaster.update`).
+    folder: Path = field(kw_only=False)  # a saved forecaster
+    horizon: int = 1  # steps ahead of the forecasts in answers
+    levels: Sequence[int | float] = (80, 95)  # percentages of their intervals, and of the flags of surprises
+    n_paths: int = 1000  # sampled futures behind forecasts
+    save_every: int = 500  # lines between two saves of the particle states; those since the last are in the journal
+    most_steps: int = 1000  # how far a series may jump ahead of its last row
+    distrust: int | float | None = None  # level outside which a value is treated as missing, as in `Forecaster.update`
 
-    Attributes:
-        distrusted_before: the level at which the rows of the journal were distrusted.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        horizon: int = 1,
-        levels: Sequence[int | float] = (80, 95),
-        n_paths: int = 1000,
-        save_every: int = 500,
-        most_steps: int = 1000,
-        distrust: int | float | None = None,
-    ) -> None:
-        self.horizon, self.levels, self.n_paths = horizon, list(levels), n_paths
-        self.save_every, self.most_steps = save_every, most_steps
-        self._writer = Writer(folder)
+    def __post_init__(self) -> None:
+        self._writer = Writer(self.folder)
         try:
-            self.forecaster = Forecaster.load(folder)
+            self.forecaster = Forecaster.load(self.folder)
             self.journal = self._writer.journal
             self.journal.open()
             self.distrusted_before = self.journal.distrust
-            if distrust != self.journal.distrust:
+            if self.distrust != self.distrusted_before:
                 # A journal has one level for all of its rows: those of another level are saved first.
-                self.journal.distrust = distrust
+                self.journal.distrust = self.distrust
                 self._writer.save(self.forecaster.fitted)
         except BaseException:
             self.close()
@@ -71,9 +56,7 @@ class Service:
     def answers(self, lines: Iterable[bytes], *, skip: int = 0) -> Iterator[dict[str, Any]]:
         """The answer to each line, given once it is in the journal. Blank lines are counted, but not answered.
 
-        Args:
-            lines: JSON lines.
-            skip: how many of them were answered before.
+        The first lines, as many as `skip` says, were answered before.
         """
         start = self.n_taken - skip
         for number, line in enumerate(lines, start=1):
@@ -111,7 +94,7 @@ class Service:
         try:
             if ahead is not None:  # a row whose future cannot be used is an error as a whole
                 fitted.panel.known(ahead)
-            surprise = self.forecaster.update(row.table(settings), self.levels, distrust=self.journal.distrust)
+            surprise = self.forecaster.update(row.table(settings), self.levels, distrust=self.distrust)
         except TableError as error:
             raise RowError(" ".join(str(error).split())) from None
         forecast = None

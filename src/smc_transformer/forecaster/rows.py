@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,6 @@ from smc_transformer.forecaster.table import Name, Series
 
 FUTURE = "future"
 """Key of the inputs that are known ahead, at the times ahead: {"future": {"price": [1.0, 1.2]}}."""
-
-
 LONGEST_NUMBER = 30
 """Digits of a name that may be a number; Python refuses to read thousands of them."""
 
@@ -138,13 +137,9 @@ def _number(value: Any, column: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise RowError(f"{column!r} must be a number or null, got {json.dumps(value)}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if math.isinf(number):
+    if abs(value) > sys.float_info.max:
         raise RowError(f"{column!r} must be a finite number or null, got {value}")
-    return number
+    return float(value)
 
 
 def _future(cells: dict[str, Any], columns: tuple[str, ...], horizon: int) -> dict[str, list[float]] | None:
@@ -160,8 +155,7 @@ def _future(cells: dict[str, Any], columns: tuple[str, ...], horizon: int) -> di
         values = future.get(column)
         if not isinstance(values, list) or len(values) < horizon:
             raise RowError(f"{FUTURE!r} must hold {horizon} values of {column!r}, got {json.dumps(values)}")
-        numbers = [_number(value, column) for value in values]
-        if None in numbers:
+        found[column] = [number for value in values if (number := _number(value, column)) is not None]
+        if len(found[column]) < len(values):
             raise RowError(f"{FUTURE!r}: inputs that are known ahead must be known, {column!r} has a null")
-        found[column] = [number for number in numbers if number is not None]
     return found

@@ -72,12 +72,9 @@ def read_series(
 ) -> list[Series]:
     """The series of a table, in the order in which they first appear.
 
-    Args:
-        table: a long table.
-        settings: which columns, and what grid.
-        values: the columns of the values; None: all that the model predicts.
-        zone_of: a time of the fit: all times are taken over into its zone, or refused where they cannot be.
-        after: for series that go on, the time of their last row: they begin one step later.
+    `values` are the columns of the values; None: all that the model predicts. All times are taken over into the zone of
+    the time `zone_of`, or refused where they cannot be. Series with a time in `after`, that of their last row, go on:
+    they begin one step later.
     """
     table = as_pandas(table)
     values = settings.modelled if values is None else values

@@ -34,11 +34,10 @@ class TrainingReport:
 
 
 def train(
-    panel: Panel, given: list[Series], held_out: list[int], *, progress: bool
+    panel: Panel, given: list[Series], training: list[Series], held_out: list[int], *, progress: bool
 ) -> tuple[SMCTransformer, TrainingReport]:
-    """A trained model; the last rows of each series, as many as are held out, choose its weights and its noise."""
+    """A model trained on `training`, its weights and noise chosen by the last rows of `given`, which were held out."""
     settings, n_modelled, history = panel.settings, len(panel.settings.modelled), panel.settings.input_size - 1
-    training = [series.rows(slice(0, len(series) - n)) for series, n in zip(given, held_out, strict=True)]
     rows, training_rows = ([panel.rows(one, panel.scaler(one)) for one in part] for part in (given, training))
     at_most = settings.training_settings().max_windows
     windows = training_windows(training_rows, n_modelled, settings.window_length, at_most)

@@ -37,8 +37,7 @@ def training_windows(
         places = places[evenly_spaced(len(places), at_most)]
     windows = torch.stack([_window(panel[number], start, n_targets, length) for number, start in places.tolist()])
     complete = ~windows[..., :n_targets].isnan().flatten(1).any(dim=1)
-    n_gaps = int((~complete).sum())
-    if n_gaps > FEW_MISSING * len(windows):
+    if int((~complete).sum()) > FEW_MISSING * len(windows):
         return windows
     owners = places[:, 0]
     kept = complete | ~torch.isin(owners, owners[complete])

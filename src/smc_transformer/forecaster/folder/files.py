@@ -82,7 +82,7 @@ def load_fitted(path: Path) -> Fitted:
     """Read a folder; whatever is truncated, foreign or of a newer format raises a `SavedForecasterError`."""
     config = _read_config(path)
     try:
-        settings = Settings.of(config["settings"])
+        settings = Settings.from_dict(config["settings"])
         scaling, number = config["scaling"], config["fit"]
         panel = Panel(settings, Scaler.from_dict(scaling["known_scaler"]), np.array(scaling["units"], float))
     except (KeyError, TypeError, ValueError) as error:
