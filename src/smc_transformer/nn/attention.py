@@ -57,12 +57,9 @@ class Latents(NamedTuple):
 class StochasticSelfAttention(nn.Module):
     """Causal self-attention with Gaussian noise on all its vectors.
 
-    Args:
-        d_model: size of embeddings, attention vectors, and queries, keys and values of all heads together.
-        window: number D of past slots attended to; None: all.
-        covariance: structure of the four noise covariances.
-        variance: their initial variance; 0 makes this an ordinary deterministic attention.
-        n_heads: number of heads; must divide d_model.
+    `d_model` is the size of embeddings, attention vectors, and queries, keys and values of all heads together, `window`
+    the number D of past slots attended to (None: all). The four noise covariances have the structure `covariance` and
+    the initial variance `variance`; 0 makes this an ordinary deterministic attention.
     """
 
     def __init__(

@@ -17,13 +17,7 @@ VARIANCE_FLOOR = 1e-6
 
 
 class Covariance(nn.Module, ABC):
-    """A learnable covariance matrix.
-
-    Args:
-        size: number of coordinates.
-        variance: initial variance of each coordinate; 0 switches the noise off.
-        learn_by_gradient: whether the factor asks for gradients.
-    """
+    """A learnable covariance matrix; an initial `variance` of 0 switches the noise off."""
 
     factor: nn.Parameter
 

@@ -26,7 +26,6 @@ class LinearReadout(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, n_outputs: int):
         super().__init__()
-        del d_ff
         self.projection = nn.Linear(d_model, n_outputs)
 
     def forward(

@@ -43,15 +43,11 @@ class Regression(NamedTuple):
 
 @dataclass
 class Autoregression(Method):
-    """A ridge-regularised linear vector autoregression with bootstrapped residuals.
+    """A ridge-regularised linear vector autoregression with bootstrapped residuals."""
 
-    Attributes:
-        orders: orders to choose from; the whole history (H + 1 values) is one more, and the longest.
-        ridges: penalties to choose from, as shares of the regressors' mean square of 1.
-    """
-
+    # orders to choose from; the whole history (H + 1 values) is one more, and the longest
     orders: Sequence[int] = ORDERS
-    ridges: Sequence[float] = RIDGES
+    ridges: Sequence[float] = RIDGES  # penalties to choose from, as shares of the regressors' mean square of 1
 
     def __post_init__(self) -> None:
         self._regressions: list[Regression] = []
@@ -61,7 +57,6 @@ class Autoregression(Method):
         return {"orders": list(self.orders), "ridges": list(self.ridges)}
 
     def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:
-        del seed, progress  # nothing is random and nothing takes long
         candidates = []
         whole = data.history + 1
         for order in sorted({whole, *(order for order in self.orders if order < whole)}):
@@ -77,7 +72,6 @@ class Autoregression(Method):
     def one_step(
         self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | int | None = None
     ) -> ShiftedResiduals:
-        del generator
         self._check_fitted()
         past = fill_forward(x)[:, :-1]
         longest = [self._longest(t + 1) for t in range(past.shape[1])]

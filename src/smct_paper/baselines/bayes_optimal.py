@@ -23,7 +23,6 @@ class BayesOptimal(Method):
 
     def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:
         """Look up which series these are: there is nothing to learn."""
-        del seed, progress
         if data.name not in SYNTHETIC:
             raise ValueError(f"the true distribution is known for {', '.join(SYNTHETIC)} only, got {data.name!r}")
         self._model = SYNTHETIC[data.name]
@@ -39,7 +38,6 @@ class BayesOptimal(Method):
     def one_step(
         self, x: Float[Tensor, "batch time_plus_1 1"], generator: Generator | int | None = None
     ) -> GaussianMixture:
-        del generator
         return self.model.predictive(x)
 
     def paths(
@@ -50,7 +48,6 @@ class BayesOptimal(Method):
         future_inputs: Float[Tensor, "batch horizon 0"] | None = None,
         generator: Generator | int | None = None,
     ) -> Float[Tensor, "batch sample horizon 1"]:
-        del future_inputs
         generator = as_generator(generator)
         noise = torch.randn(len(history), n_samples, horizon, generator=generator)
         return self.model.simulate(history[:, -1], noise, generator).unsqueeze(-1)

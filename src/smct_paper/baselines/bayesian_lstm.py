@@ -117,20 +117,14 @@ class BayesianLSTMNetwork(Network):
 
 @dataclass
 class BayesianLSTM(NeuralMethod):
-    """An LSTM with a posterior over its weights; the spread over weight draws is its distribution.
-
-    Attributes:
-        elbo_samples: weight draws in the loss of a batch (M in the paper).
-        prior_sigma_1, prior_sigma_2, prior_pi: the prior, see `ScaleMixture`.
-        initial_deviation: of the posterior.
-    """
+    """An LSTM with a posterior over its weights; the spread over weight draws is its distribution."""
 
     epochs: int = 150
-    elbo_samples: int = 3
-    prior_sigma_1: float = 0.1
+    elbo_samples: int = 3  # weight draws in the loss of a batch (M in the paper)
+    prior_sigma_1: float = 0.1  # this and the next two: the prior, see `ScaleMixture`
     prior_sigma_2: float = 0.002
     prior_pi: float = 1.0
-    initial_deviation: float = 0.0025
+    initial_deviation: float = 0.0025  # of the posterior
 
     def build(self, data: Windows, generator: Generator) -> BayesianLSTMNetwork:
         n_observed = int((~data.train[:, 1:, : data.n_modelled].isnan()).sum())

@@ -9,8 +9,7 @@ from torch import Generator, Tensor, nn
 
 from smc_transformer.nn.initialisation import initialise_weights
 from smct_paper.baselines.base import fill_forward
-from smct_paper.baselines.dropout import draw_masks
-from smct_paper.baselines.network import Network, observed_mse
+from smct_paper.baselines.network import Network, draw_masks, observed_mse
 from smct_paper.baselines.neural import NeuralMethod
 from smct_paper.datasets import Windows
 
@@ -78,13 +77,9 @@ def lstm_cell(
 
 @dataclass
 class LSTM(NeuralMethod):
-    """An LSTM that predicts the next values; with dropout, the spread of its passes is its distribution.
+    """An LSTM that predicts the next values; with dropout, the spread of its passes is its distribution."""
 
-    Attributes:
-        dropout: rate, the same in training and in forecasts; 0: deterministic.
-    """
-
-    dropout: float = 0.0
+    dropout: float = 0.0  # rate, the same in training and in forecasts; 0: deterministic
 
     @property
     def is_point(self) -> bool:  # type: ignore[override]

@@ -34,7 +34,6 @@ class NaiveForecast(Method):
         return {}
 
     def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:
-        del seed, progress  # nothing is random and nothing takes long
         n_modelled = data.n_modelled
         self._train = train = data.train[:, :, :n_modelled]
         validation = data.validation[:, :, :n_modelled]
@@ -74,7 +73,6 @@ class NaiveForecast(Method):
     def one_step(
         self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | int | None = None
     ) -> ShiftedResiduals:
-        del generator
         last = fill_forward(x)[:, :-1, : self._training.shape[-1]]
         return _around(last, self._residuals)
 
@@ -86,7 +84,6 @@ class NaiveForecast(Method):
         future_inputs: Float[Tensor, "batch horizon known"] | None = None,
         generator: Generator | int | None = None,
     ) -> Float[Tensor, "batch sample horizon n_modelled"]:
-        del future_inputs
         changes = _path_changes(self._training, horizon)
         position = history.shape[1] - 1
         if self._by_position["multistep"] and position < changes.shape[1]:

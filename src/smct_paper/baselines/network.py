@@ -1,4 +1,4 @@
-"""What a network of the neural baselines is, and the error that they are trained on."""
+"""What a network of the neural baselines is, its dropout masks, and the error that it is trained on."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -63,3 +63,10 @@ def observed_mse(
     seen = ~target.isnan()
     error = torch.where(seen, prediction - target.nan_to_num(0.0), 0.0)
     return error.square().sum() / (seen.sum() * prediction[..., 0, 0, 0].numel())
+
+
+def draw_masks(shape: tuple[int, ...], rate: float, generator: Generator | None) -> Tensor:
+    """Zero with probability `rate`, else 1 / (1 - rate), so that the mean is one."""
+    if rate == 0.0:
+        return torch.ones(shape)
+    return (torch.rand(shape, generator=generator) >= rate).float() / (1 - rate)

@@ -34,22 +34,15 @@ class NeuralMethod(Method):
     """A network, its training and its forecasts.
 
     Missing inputs are read as the last observed value; missing targets are left out of the loss.
-
-    Attributes:
-        epochs: passes over the training windows.
-        batch_size: windows in a batch (the last one of an epoch may be smaller); None: the paper's for the data set.
-        learning_rate: of Adam, times the schedule.
-        patience: stop after this many epochs without a lower validation loss; None: never.
-        hidden_size: features of the network.
-        n_passes: stochastic passes that make a one-step distribution.
     """
 
-    epochs: int = 50
+    epochs: int = 50  # passes over the training windows
+    # windows in a batch (the last one of an epoch may be smaller); None: the paper's for the data set
     batch_size: int | None = None
-    learning_rate: float = 1e-3
-    patience: int | None = None
-    hidden_size: int = 32
-    n_passes: int = 1000
+    learning_rate: float = 1e-3  # of Adam, times the schedule
+    patience: int | None = None  # stop after this many epochs without a lower validation loss; None: never
+    hidden_size: int = 32  # features of the network
+    n_passes: int = 1000  # stochastic passes that make a one-step distribution
     _network: Network | None = field(default=None, init=False, repr=False)
     _n_modelled: int = field(default=0, init=False, repr=False)
 

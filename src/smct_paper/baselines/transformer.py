@@ -18,8 +18,7 @@ from smc_transformer.nn.encoders.linear import LinearEncoder
 from smc_transformer.nn.initialisation import initialise_weights
 from smc_transformer.nn.readout import TransformerReadout
 from smct_paper.baselines.base import fill_forward
-from smct_paper.baselines.dropout import draw_masks
-from smct_paper.baselines.network import Network, observed_mse
+from smct_paper.baselines.network import Network, draw_masks, observed_mse
 from smct_paper.baselines.neural import NeuralMethod
 from smct_paper.datasets import Windows
 
@@ -120,19 +119,12 @@ class TransformerNetwork(Network):
 
 @dataclass
 class Transformer(NeuralMethod):
-    """A transformer that predicts the next values; with dropout, the spread of its passes is its distribution.
+    """A transformer that predicts the next values; with dropout, the spread of its passes is its distribution."""
 
-    Attributes:
-        learning_rate: a factor on the schedule of Vaswani et al. (2017).
-        dropout: rate, the same in training and in forecasts; 0: deterministic.
-        feed_forward_size: hidden units of the feed-forward net.
-        warmup_steps: of the schedule; a short training needs fewer.
-    """
-
-    learning_rate: float = 1.0
-    dropout: float = 0.0
-    feed_forward_size: int = 32
-    warmup_steps: int = 4000
+    learning_rate: float = 1.0  # a factor on the schedule of Vaswani et al. (2017)
+    dropout: float = 0.0  # rate, the same in training and in forecasts; 0: deterministic
+    feed_forward_size: int = 32  # hidden units of the feed-forward net
+    warmup_steps: int = 4000  # of the schedule; a short training needs fewer
 
     @property
     def is_point(self) -> bool:  # type: ignore[override]

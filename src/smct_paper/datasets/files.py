@@ -24,31 +24,18 @@ TIMEOUT = 30  # seconds without an answer
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a publisher.
+    """A file of a publisher."""
 
-    Attributes:
-        names: names under which the file is accepted, the preferred one first.
-        publisher: who publishes it.
-        page: where a person finds it.
-        licence: under which terms.
-        address: where it can be downloaded; None if that needs a login.
-        download: name of the downloaded file, one of `names`.
-        csv: name of the csv, for files that are archives.
-        sha256: of the csv (unpacked) as it is published now; None where that is not known.
-        first_line: words of the csv's first line, by which a download without a known hash is recognised.
-        tested_sha256: of other versions of the csv that the project was tested with.
-    """
-
-    names: tuple[str, ...]
-    publisher: str
-    page: str
-    licence: str
-    csv: str
-    address: str | None = None
-    download: str = ""
-    sha256: str | None = None
-    first_line: str = ""
-    tested_sha256: tuple[str, ...] = ()
+    names: tuple[str, ...]  # names under which the file is accepted, the preferred one first
+    publisher: str  # who publishes it
+    page: str  # where a person finds it
+    licence: str  # under which terms
+    csv: str  # name of the csv, for files that are archives
+    address: str | None = None  # where it can be downloaded; None if that needs a login
+    download: str = ""  # name of the downloaded file, one of `names`
+    sha256: str | None = None  # of the csv (unpacked) as it is published now; None where that is not known
+    first_line: str = ""  # words of the csv's first line, by which a download without a known hash is recognised
+    tested_sha256: tuple[str, ...] = ()  # of other versions of the csv that the project was tested with
 
     def is_tested(self, sha256: str) -> bool:
         """Whether the project was tested with this version of the csv."""

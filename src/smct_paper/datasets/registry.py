@@ -27,29 +27,16 @@ N_SEQUENCES = 1000
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What a data set is, and how the experiments cut it.
+    """What a data set is, and how the experiments cut it."""
 
-    Attributes:
-        name: its name here.
-        title: a few words for people.
-        columns: names of the inputs; the first `n_targets` are the targets.
-        n_targets: how many of the columns are scored.
-        window: L, the steps of a window of L + 1 values.
-        history: H; X_0, ..., X_H are known when a path is forecast.
-        batch_size: of the paper.
-        step: the time between two values, in words.
-        file: the publisher's file; None for generated data.
-    """
-
-    name: str
-    title: str
-    columns: tuple[str, ...]
-    n_targets: int
-    window: int
-    history: int
-    batch_size: int
-    step: str
-    file: DataFile | None = None
+    name: str  # its name here
+    title: str  # a few words for people
+    columns: tuple[str, ...]  # names of the inputs; the first `n_targets` are the targets
+    n_targets: int  # how many of the columns are scored
+    window: int  # L, the steps of a window of L + 1 values
+    history: int  # H; X_0, ..., X_H are known when a path is forecast
+    batch_size: int  # of the paper
+    file: DataFile | None = None  # the publisher's file; None for generated data
 
     @property
     def n_inputs(self) -> int:
@@ -78,16 +65,16 @@ Contents = Table | covid.CountyDeaths
 DATASETS: dict[str, DatasetInfo] = {
     info.name: info
     for info in (
-        DatasetInfo("model1", "Model I: an autoregression", ("x",), 1, 24, 12, 32, "step"),
-        DatasetInfo("model2", "Model II: two coefficients", ("x",), 1, 24, 12, 32, "step"),
-        DatasetInfo("model3", "Model III: two signs, bimodal", ("x",), 1, 24, 12, 32, "step"),
-        DatasetInfo("covid", "covid-19 deaths in US counties", ("deaths",), 1, 60, 40, 32, "day", covid.FILE),
+        DatasetInfo("model1", "Model I: an autoregression", ("x",), 1, 24, 12, 32),
+        DatasetInfo("model2", "Model II: two coefficients", ("x",), 1, 24, 12, 32),
+        DatasetInfo("model3", "Model III: two signs, bimodal", ("x",), 1, 24, 12, 32),
+        DatasetInfo("covid", "covid-19 deaths in US counties", ("deaths",), 1, 60, 40, 32, covid.FILE),
         DatasetInfo(
-            "air_quality", "air quality in an Italian city", air_quality.COLUMNS, 5, 12, 6, 64, "hour", air_quality.FILE
+            "air_quality", "air quality in an Italian city", air_quality.COLUMNS, 5, 12, 6, 64, air_quality.FILE
         ),
-        DatasetInfo("weather", "the weather in Jena", weather.COLUMNS, 4, 24, 12, 256, "hour", weather.FILE),
-        DatasetInfo("energy", "energy used in a house", energy.COLUMNS, 20, 12, 6, 128, "10 minutes", energy.FILE),
-        DatasetInfo("stock", "shares of General Electric", stock.COLUMNS, 5, 40, 20, 64, "day of trade", stock.FILE),
+        DatasetInfo("weather", "the weather in Jena", weather.COLUMNS, 4, 24, 12, 256, weather.FILE),
+        DatasetInfo("energy", "energy used in a house", energy.COLUMNS, 20, 12, 6, 128, energy.FILE),
+        DatasetInfo("stock", "shares of General Electric", stock.COLUMNS, 5, 40, 20, 64, stock.FILE),
     )
 }
 
@@ -102,24 +89,16 @@ READERS: dict[str, Callable[[Path], Contents]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Windows(Parts):
-    """What every method is trained and scored on: windows X_0, ..., X_L of three parts, scaled; NaN is missing.
+    """What every method is trained and scored on: windows X_0, ..., X_L of three parts, scaled; NaN is missing."""
 
-    Attributes:
-        name: of the data set.
-        split: "chronological", "paper", or "folds" for generated data.
-        n_targets: the first columns, which are scored.
-        n_modelled: the first columns, which a model forecasts: all of them in "chronological", where nothing is known
-            ahead; the targets in "paper", where the other inputs are fed their true values.
-        history: H; X_0, ..., X_H are known when a path is forecast, X_{H+1}, ..., X_L are the horizon.
-        columns: names of the columns, targets first.
-    """
-
-    name: str
-    split: str
-    n_targets: int
+    name: str  # of the data set
+    split: str  # "chronological", "paper", or "folds" for generated data
+    n_targets: int  # the first columns, which are scored
+    # the first columns, which a model forecasts: all of them in "chronological", where nothing is known ahead;
+    # the targets in "paper", where the other inputs are fed their true values
     n_modelled: int
-    history: int
-    columns: tuple[str, ...]
+    history: int  # H; X_0, ..., X_H are known when a path is forecast, X_{H+1}, ..., X_L are the horizon
+    columns: tuple[str, ...]  # names of the columns, targets first
 
     @property
     def n_inputs(self) -> int:

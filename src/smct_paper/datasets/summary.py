@@ -14,31 +14,18 @@ from smct_paper.datasets.windows import is_gap
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What was read from a file.
+    """What was read from a file."""
 
-    Attributes:
-        name: of the data set.
-        path: the file; None for generated data, as the next five.
-        sha256: of the csv, unpacked.
-        tested: whether that is a version that the project was tested with.
-        rows: of the table; for covid, counties.
-        span: first and last time.
-        gaps: how often rows are more than 1.5 regular steps apart.
-        missing: share of missing values of each column.
-        split: how windows were cut.
-        windows: how many there are in each part.
-    """
-
-    name: str
-    path: str | None = None
-    sha256: str | None = None
-    tested: bool | None = None
-    rows: int | None = None
-    span: tuple[str, str] | None = None
-    gaps: int | None = None
-    missing: dict[str, float] | None = None
-    split: str
-    windows: dict[str, int]
+    name: str  # of the data set
+    path: str | None = None  # the file; None for generated data, as the next six
+    sha256: str | None = None  # of the csv, unpacked
+    tested: bool | None = None  # whether that is a version that the project was tested with
+    rows: int | None = None  # of the table; for covid, counties
+    span: tuple[str, str] | None = None  # first and last time
+    gaps: int | None = None  # how often rows are more than 1.5 regular steps apart
+    missing: dict[str, float] | None = None  # share of missing values of each column
+    split: str  # how windows were cut
+    windows: dict[str, int]  # how many there are in each part
 
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON."""

@@ -16,19 +16,13 @@ SECOND = np.timedelta64(1, "s")
 
 @dataclass(frozen=True)
 class Table:
-    """Observations, one row for each time.
+    """Observations, one row for each time."""
 
-    Attributes:
-        times: strictly increasing, datetime64[s].
-        values: NaN is missing.
-        columns: names of the values.
-        step: the regular time between rows, against which gaps are measured; None if there are no gaps by definition
-            (days of trade).
-    """
-
-    times: Shaped[np.ndarray, "row"]
-    values: Float[np.ndarray, "row column"]
-    columns: tuple[str, ...]
+    times: Shaped[np.ndarray, "row"]  # strictly increasing, datetime64[s]
+    values: Float[np.ndarray, "row column"]  # NaN is missing
+    columns: tuple[str, ...]  # names of the values
+    # the regular time between rows, against which gaps are measured; None if there are no gaps by definition
+    # (days of trade)
     step: np.timedelta64 | None
 
 

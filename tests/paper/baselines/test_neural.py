@@ -11,9 +11,8 @@ from smc_transformer.nn.initialisation import initialise_weights
 from smct_paper.baselines import BASELINES, LSTM, Autoregression, BayesianLSTM, Method, Transformer
 from smct_paper.baselines.base import fill_forward
 from smct_paper.baselines.bayesian_lstm import BayesianLSTMNetwork
-from smct_paper.baselines.dropout import draw_masks
 from smct_paper.baselines.lstm import LSTMNetwork
-from smct_paper.baselines.network import observed_mse
+from smct_paper.baselines.network import draw_masks, observed_mse
 from smct_paper.baselines.neural import NeuralMethod
 from smct_paper.baselines.transformer import TransformerNetwork
 from smct_paper.evaluation import evaluate

@@ -21,11 +21,8 @@ class ChangesEncoder(CausalEncoder):
     """Gives another encoder levels and changes side by side.
 
     Levels tell where a series is, changes where it is going; a series far from where training saw it still changes
-    as it used to. Changes are compressed by asinh, so that a jump does not drown all else.
-
-    Args:
-        inner: the encoder of levels and changes, of twice as many features.
-        n_features: features of an input.
+    as it used to. Changes are compressed by asinh, so that a jump does not drown all else. `inner` has twice the
+    `n_features` of an input.
     """
 
     level_scale: Tensor

@@ -16,12 +16,7 @@ LARGEST_LOG = 15.0
 
 
 class NegativeBinomialComponents(Components):
-    """Independent negative binomial counts.
-
-    Args:
-        mean: mean mu of each count.
-        dispersion: alpha in the variance mu + alpha mu^2; towards 0 the distribution is Poisson.
-    """
+    """Independent negative binomial counts: mean mu, variance mu + dispersion mu^2; towards 0 they are Poisson."""
 
     discrete = True
 

@@ -7,15 +7,10 @@ from torch import Tensor
 
 
 class WholeNumbers(NamedTuple):
-    """0, 1, 2, ... up to the highest.
+    """0, 1, 2, ... up to the highest."""
 
-    Attributes:
-        highest: the highest value; infinite if there is none.
-        description: what an error says of them.
-    """
-
-    highest: float
-    description: str
+    highest: float  # infinite if there is none
+    description: str  # what an error says of them
 
     def denies(self, x: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
         """Which values are none of them; NaN is missing, and allowed."""
