@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from smc_transformer.predictive import Mixture as Mixture
     from smc_transformer.smc.weights import WeightCollapseError as WeightCollapseError
 
-# Where the public names live. They are imported when first used (PEP 562), so that `smct --help` need not wait
-# for torch.
+# Where the public names live. They are imported when first used (PEP 562): `smct --help` need not wait for torch.
 _HOMES = {
     "CausalEncoder": "smc_transformer.nn.encoders",
     "FilterResult": "smc_transformer.inference.filter",

@@ -9,10 +9,6 @@ from smc_transformer.nn.readout import READOUTS
 from smc_transformer.support.checks import check_choice, check_count, check_number
 from smc_transformer.support.settings import FrozenSettings
 
-GRADIENTS = ("pathwise", "score")
-NOISE_LEARNING = ("gradient", "em")
-POSITION_ENCODINGS = (None, "sinusoidal", "learned")
-
 
 @dataclass(frozen=True, kw_only=True)
 class SMCTransformerConfig(FrozenSettings):
@@ -31,7 +27,7 @@ class SMCTransformerConfig(FrozenSettings):
         input_changes: give the encoder the changes of the inputs beside the inputs themselves.
         covariance: structure of the latent noises: "isotropic", "diagonal" or "full".
         observation: distribution of X_t: "gaussian" (the paper), "heteroscedastic", "student_t", "negative_binomial"
-            (counts) or "categorical" (classes). A observation model of one's own is given to `SMCTransformer` itself.
+            (counts) or "categorical" (classes). An observation model of one's own is given to `SMCTransformer` itself.
         n_classes: number of classes of a categorical distribution.
         observation_covariance: structure of the Gaussian observation noise: "isotropic", "diagonal" or "full".
         predict_change: add the last targets to the read-out, so that the net predicts the change.
@@ -78,7 +74,7 @@ class SMCTransformerConfig(FrozenSettings):
         check_choice(self.observation, tuple(OBSERVATION_MODELS), "observation")
         check_choice(self.covariance, tuple(COVARIANCES), "covariance")
         check_choice(self.observation_covariance, tuple(COVARIANCES), "observation_covariance")
-        check_choice(self.position_encoding, POSITION_ENCODINGS, "position_encoding")
+        check_choice(self.position_encoding, (None, "sinusoidal", "learned"), "position_encoding")
         check_choice(self.readout, tuple(READOUTS), "readout")
         for name in ("predict_change", "input_changes"):
             if not isinstance(getattr(self, name), bool):
@@ -87,9 +83,6 @@ class SMCTransformerConfig(FrozenSettings):
             self._set(name, check_number(getattr(self, name), name))
         if self.initial_observation_variance == 0:
             raise ValueError("initial_observation_variance must be positive: without it no density exists")
-        self._check_classes()
-
-    def _check_classes(self) -> None:
         if self.observation != "categorical":
             if self.n_classes is not None:
                 raise ValueError(f'n_classes goes with observation="categorical" only, got {self.observation!r}')
@@ -117,5 +110,5 @@ class LearningSettings(FrozenSettings):
     noise_learning: str = "gradient"
 
     def __post_init__(self) -> None:
-        check_choice(self.gradient, GRADIENTS, "gradient")
-        check_choice(self.noise_learning, NOISE_LEARNING, "noise_learning")
+        check_choice(self.gradient, ("pathwise", "score"), "gradient")
+        check_choice(self.noise_learning, ("gradient", "em"), "noise_learning")

@@ -32,20 +32,14 @@ class SMCTransformer(Network):
     """A network with latent self-attention, inferred by a particle filter.
 
     Its architecture (`config`) is fixed by its weights. How it is inferred (`inference`) and how it learns (`learning`)
-    are settings beside it, which may be replaced at any time, as in
-    `model.inference = replace(model.inference, resampling="residual")`.
+    are settings beside it, the defaults unless given, which may be replaced at any time, as in
+    `model.inference = replace(model.inference, resampling="residual")`. The `generator` of the initial weights and the
+    `parts`, an `encoder` or an `observation` model of one's own, are those of `Network`.
 
     The calls share their options. `n_particles` and `inference` are used instead of the model's settings.
     `generator` is a generator or a seed; None uses torch's default generator. `on_collapse` says what to do when no
     particle can explain an observation: "error" raises a `WeightCollapseError` that names sequence and step; "uniform"
     goes on with equal weights and counts the likelihood of that observation as zero.
-
-    Args:
-        config: the architecture.
-        generator: a generator or seed for the initial weights; None uses torch's default generator.
-        inference: settings of the inference; None: the defaults.
-        learning: settings of the learning; None: the defaults.
-        **parts: an `encoder` or an `observation` model of one's own, as in `Network`.
     """
 
     def __init__(
@@ -115,11 +109,8 @@ class SMCTransformer(Network):
     ) -> Replay:
         """Rebuild the latents, parameters and densities that given noise makes, in parallel and with gradients.
 
-        Args:
-            x: the sequences that were filtered.
-            noise: of each trajectory, (batch, trajectory, time, d_model): the filter's `noise.along(trajectories)`.
-            completed: where values are missing, the targets as each trajectory completed them: the filter's
-                `completed`, gathered along trajectories.
+        The noise is that of each trajectory, the filter's `noise.along(trajectories)`. Where values are missing,
+        `completed` are the targets as each trajectory completed them: the filter's, gathered along trajectories.
         """
         x = self.check(x, min_time=2)
         expected = (len(x), x.shape[1] - 1, self.config.d_model)
@@ -200,14 +191,10 @@ class SMCTransformer(Network):
             known = self._check_future_inputs(future_inputs, history.batch, horizon)
             return history.sample_paths(known, n_samples, as_generator(generator, known.device))
         history = self.check(history, min_time=1, name="history")
+        known = self._check_future_inputs(future_inputs, len(history), horizon)
+        settings, generator = self.settings(n_particles, inference), as_generator(generator, history.device)
         return sample_paths(
-            self,
-            self.settings(n_particles, inference),
-            history,
-            self._check_future_inputs(future_inputs, len(history), horizon),
-            n_samples=n_samples,
-            on_collapse=on_collapse,
-            generator=as_generator(generator, history.device),
+            self, settings, history, known, n_samples=n_samples, on_collapse=on_collapse, generator=generator
         )
 
     def settings(self, n_particles: int | None = None, inference: InferenceSettings | None = None) -> InferenceSettings:

@@ -27,6 +27,10 @@ from smc_transformer.support.randomness import as_generator
 class Network(nn.Module):
     """A generative model of sequences whose self-attention is latent.
 
+    The initial weights are drawn by a generator or seed; None uses torch's default generator. An `encoder` or an
+    `observation` model of one's own is used instead of the one that the config names. Such an encoder is a causal
+    module, (batch, time, features) to (batch, time, d_model), and its weights are left as they are.
+
     Attributes:
         config: its architecture.
         encoder: observations to embeddings e_s.
@@ -34,13 +38,6 @@ class Network(nn.Module):
             noises: `query_covariance`, `key_covariance`, `value_covariance` and `attention_covariance`.
         readout: attention vector and last embedding to the parameters of p(X_t | z) (`readout.projection`, ...).
         observation: that distribution (for a Gaussian, `observation.covariance`).
-
-    Args:
-        config: the architecture.
-        generator: a generator or seed for the initial weights; None uses torch's default generator.
-        encoder: a causal module of one's own, (batch, time, features) to (batch, time, d_model), instead of the one
-            that the config names; its weights are left as they are.
-        observation: an observation model of one's own, instead of the one that the config names.
     """
 
     def __init__(

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 class WeightAverage:
     """An exponential average of all that a model has learned: parameters, and what EM keeps.
 
-    Args:
-        model: the model that is trained.
-        keep: the share of the old average that a step keeps; less at first, so that the start is soon forgotten.
+    A step keeps the share `keep` of the old average; less at first, so that the start is soon forgotten.
     """
 
     def __init__(self, model: nn.Module, keep: float):

@@ -6,6 +6,7 @@ too narrow. One number, the widening of the noise, is enough to mend that; it is
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,10 +19,8 @@ from smc_transformer.support.checks import check_number
 from smc_transformer.support.randomness import as_generator
 
 NARROWEST, WIDEST = 0.5, 4.0
-LEVEL = 0.95
-"""Of the intervals whose coverage is measured."""
-DRAWS, PARTICLES = 200, 32
-"""By which it is measured."""
+LEVEL = 0.95  # of the intervals whose coverage is measured
+DRAWS, PARTICLES = 200, 32  # by which it is measured
 
 
 def widen_to_cover(
@@ -67,7 +66,7 @@ def share_covered(
     else:
         past, future = x[:, : history + 1], x[:, history + 1 :]
         known = future[..., model.config.n_targets :]
-        options = {"n_particles": PARTICLES, "on_collapse": "uniform"}
+        options: dict[str, Any] = {"n_particles": PARTICLES, "on_collapse": "uniform"}
         draws = model.forecast(past, future.shape[1], DRAWS, known, generator=0, **options)
     draws, observed = draws[..., :n_scored], future[..., :n_scored]
     inside = where_observed(covered(sample_interval(draws, LEVEL), observed), observed).double()

@@ -24,10 +24,9 @@ from smc_transformer.smc.genealogy import gather_trajectories
 class Statistics(NamedTuple):
     """What one batch tells about the covariances."""
 
-    observation: Any
-    """Statistics of the observation model; None for an observation model that is learned by gradient alone."""
+    observation: Any  # statistics of the observation model; None for one that is learned by gradient alone
+    # Second moments by the name of the noise; empty when the latent covariances are learned by gradient.
     latent: dict[str, Float[Tensor, "d_model d_model"]]
-    """Second moments by the name of the noise; empty when the latent covariances are learned by gradient."""
 
 
 def power_step_size(exponent: float = 0.6, offset: int = 0) -> Callable[[int], float]:

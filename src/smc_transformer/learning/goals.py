@@ -60,7 +60,7 @@ class Goal(ABC):
 
     def settings(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed, as JSON gives it back."""
-        values = asdict(self) if is_dataclass(self) else {}
+        values: dict[str, Any] = asdict(self) if is_dataclass(self) else {}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         return {"goal": type(self).__name__, **plain}
 
@@ -152,8 +152,8 @@ class ForecastScore(WeightedGoal):
     ) -> float:
         horizon, settings = self._horizon(x), model.settings(sampling.n_particles)
         past, known = x[:, :-horizon], x[:, -horizon:, model.config.n_targets :]
-        options = {"n_samples": self.validation_paths, "generator": sampling.generator}
-        paths = sample_paths(model, settings, past, known, **options)
+        generator, n_samples = sampling.generator, self.validation_paths
+        paths = sample_paths(model, settings, past, known, n_samples=n_samples, generator=generator)
         truth = self._scored(model, x[:, -horizon:])
         return float(self._weighted(fair_crps(paths[..., : truth.shape[-1]], truth)).nanmean())
 

@@ -22,16 +22,12 @@ from smc_transformer.nn.attention import Noise
 class Trajectories(NamedTuple):
     """Weighted smoothing trajectories of a batch, and what is known along them."""
 
-    inputs: TrajectoryInputs
-    """What they see and predict, as completed by each of them where values were missing."""
-    noise: Noise
-    """The standard noise of all particles; a latent residual is S^(1/2) eps."""
-    particles: Int[Tensor, "batch trajectory time"]
-    """The particle that each trajectory passes through, and so has the noise of, at each step."""
-    log_weights: Float[Tensor, "batch trajectory"]
-    """Normalised."""
+    inputs: TrajectoryInputs  # what they see and predict, as completed by each of them where values were missing
+    noise: Noise  # the standard noise of all particles; a latent residual is S^(1/2) eps
+    particles: Int[Tensor, "batch trajectory time"]  # that each passes through, and so has the noise of, at each step
+    log_weights: Float[Tensor, "batch trajectory"]  # normalised
+    # The parameters of p(X_t | z) that the filter found along them; None if it has not been through them.
     read_outs: Float[Tensor, "batch trajectory time n_parameters"] | None = None
-    """The parameters of p(X_t | z) that the filter found along them; None if it has not been through them."""
 
 
 class TrajectoryObjective(NamedTuple):

@@ -30,11 +30,9 @@ NUMBERS_AT_ONCE = 3 * 2**19
 class TrainingStep(NamedTuple):
     """What one batch tells about the parameters."""
 
-    objective: Float[Tensor, "batch"]
-    """A number for each sequence whose gradient estimates that of log p(X_1:T | X_0)."""
+    objective: Float[Tensor, "batch"]  # numbers whose gradients estimate those of log p(X_1:T | X_0)
     statistics: Statistics
-    log_likelihood: Float[Tensor, "batch"]
-    """The filter's estimate of log p(X_1:T | X_0)."""
+    log_likelihood: Float[Tensor, "batch"]  # the filter's estimate of log p(X_1:T | X_0)
 
 
 def training_step(

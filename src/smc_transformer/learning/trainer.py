@@ -76,8 +76,7 @@ class Trainer:
         validation_particles: particles for the validation loss; None: twice as many as in training.
         patience: stop after this many epochs without a better validation loss; None: never.
         checkpoint: file to save the run to and to resume it from.
-        checkpoint_seconds: how often to save within an epoch. It is also saved after each epoch and when
-            interrupted.
+        checkpoint_seconds: how often to save within an epoch; it is also saved after each and when interrupted.
         seed: of shuffling and noise.
         progress: show a progress bar where there is a terminal.
         on_epoch: called after each epoch.
@@ -105,10 +104,9 @@ class Trainer:
     on_epoch: Callable[[EpochReport], None] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            setattr(self, name, check_count(getattr(self, name), name))
-        for name in ("steps_per_epoch", "validation_particles", "n_particles", "n_trajectories", "patience"):
-            if getattr(self, name) is not None:
+        optional = ("steps_per_epoch", "validation_particles", "n_particles", "n_trajectories", "patience")
+        for name in ("epochs", "batch_size", *optional):
+            if name not in optional or getattr(self, name) is not None:
                 setattr(self, name, check_count(getattr(self, name), name))
         self.seed = check_count(self.seed, "seed", at_least=0)
         self.learning_rate = check_number(self.learning_rate, "learning_rate", positive=True)
@@ -135,12 +133,7 @@ class Trainer:
         return _Run(self, train, validation).finish()
 
 
-def fit(
-    model: SMCTransformer,
-    train: Float[Tensor, "sequence time_plus_1 n_inputs"],
-    validation: Float[Tensor, "validation_sequence validation_time n_inputs"] | None = None,
-    **settings: Any,
-) -> list[EpochReport]:
+def fit(model: SMCTransformer, train: Tensor, validation: Tensor | None = None, **settings: Any) -> list[EpochReport]:
     """`Trainer(model, **settings).fit(train, validation)`."""
     return Trainer(model, **settings).fit(train, validation)
 
@@ -228,10 +221,9 @@ class _Run:
             self.model.train()
         self.optimiser.zero_grad()
         generator = derived_generator(trainer.seed, _STEP, number, device=x.device)
+        sampling = Sampling(self.n_particles, trainer.n_trajectories, generator)
         try:
-            report = trainer.goal.accumulate(
-                self.model, x, Sampling(self.n_particles, trainer.n_trajectories, generator)
-            )
+            report = trainer.goal.accumulate(self.model, x, sampling)
         except WeightCollapseError as error:
             raise WeightCollapseError(int(chosen[error.sequence]), error.step) from None
         if trainer.clip_norm is not None:
@@ -255,14 +247,13 @@ class _Run:
         if self.order[0] != number:
             shuffle = derived_generator(self.trainer.seed, _SHUFFLE, number)
             self.order = (number, torch.randperm(len(self.train), generator=shuffle).to(self.train.device))
-        first = position * self.trainer.batch_size
-        return self.order[1][first : first + self.trainer.batch_size]
+        return self.order[1].split(self.trainer.batch_size)[position]
 
     def _end_epoch(self) -> None:
         # While the average stands in for the weights, an interrupt must not save it as them.
         self.between_steps = self.average is None
         with nullcontext() if self.average is None else self.average.applied():
-            validation_loss = self._validation_loss()
+            validation_loss = None if self.validation is None else self._validation_loss(self.validation)
             weights = {name: value.clone() for name, value in self.model.state_dict().items()}
         epoch = EpochReport(len(self.at.history) + 1, self.at.epoch_loss / self.at.epoch_terms, validation_loss)
         self.between_steps = False
@@ -275,14 +266,12 @@ class _Run:
             self.best_weights = weights
         self.between_steps = True
 
-    def _validation_loss(self) -> float | None:
-        if self.validation is None:
-            return None
+    def _validation_loss(self, x: Tensor) -> float:
         self.model.eval()
         # The same noise after every epoch, so that epochs differ by their weights only.
-        generator = derived_generator(self.trainer.seed, _VALIDATION, device=self.validation.device)
+        generator = derived_generator(self.trainer.seed, _VALIDATION, device=x.device)
         sampling = Sampling(self.trainer.validation_particles or 2 * self.n_particles, generator=generator)
-        return self.trainer.goal.validate(self.model, self.validation, sampling)
+        return self.trainer.goal.validate(self.model, x, sampling)
 
     def _summary(self) -> str:
         if not self.at.history:

@@ -13,10 +13,9 @@ from smc_transformer.smc.weights import effective_sample_size, normalise, unifor
 class Selection(NamedTuple):
     """The outcome of a selection step."""
 
-    ancestors: Int[Tensor, "batch particle"]
-    """For each particle, the index of its parent."""
+    ancestors: Int[Tensor, "batch particle"]  # for each particle, the index of its parent
+    # What the selected particles carry: normalised, or, after a first stage, such that reweighting makes it right.
     log_weights: Float[Tensor, "batch particle"]
-    """What the selected particles carry: normalised, or, after a first stage, such that reweighting makes it right."""
     resampled: Bool[Tensor, "batch"]
 
 

@@ -33,8 +33,7 @@ class Resampler(Protocol):
         ...
 
 
-RESAMPLERS: dict[str, Resampler] = {}
-"""The schemes by name."""
+RESAMPLERS: dict[str, Resampler] = {}  # by name
 
 
 def resampler(function: Resampler) -> Resampler:

@@ -16,12 +16,10 @@ from smc_transformer.smc.resampling import Resampler
 class History(NamedTuple):
     """What a filter leaves behind."""
 
-    ancestors: Int[Tensor, "batch particle time"]
-    """Parent of each particle at the step before."""
-    log_weights: Float[Tensor, "batch particle time"]
-    """Normalised log-weights after each observation."""
+    ancestors: Int[Tensor, "batch particle time"]  # parent of each particle at the step before
+    log_weights: Float[Tensor, "batch particle time"]  # normalised, after each observation
+    # Whether parents were drawn by the weights of the step before; None: at every step but the first.
     by_weight: Bool[Tensor, "batch time"] | None = None
-    """Whether parents were drawn by the weights of the step before; None: at every step but the first."""
 
 
 class SmoothedTrajectories(NamedTuple):
@@ -29,8 +27,7 @@ class SmoothedTrajectories(NamedTuple):
 
     trajectories: Int[Tensor, "batch trajectory time"]
     log_weights: Float[Tensor, "batch trajectory"]
-    ancestral: bool
-    """Whether each trajectory is the ancestral trajectory of a particle, so that the filter has been through it."""
+    ancestral: bool  # whether each is the ancestral trajectory of a particle, so that the filter has been through it
 
 
 FutureDensity = Callable[[int, Tensor, int], Tensor]
@@ -41,20 +38,16 @@ the next `lag` observations if that particle's past came before what the traject
 class Request(NamedTuple):
     """What is asked of a smoother, and the means it has."""
 
-    n_trajectories: int | None
-    """None: as many as particles."""
-    lag: int
-    """How many later observations tell about a step, for smoothers that cut off there."""
+    n_trajectories: int | None  # None: as many as particles
+    lag: int  # how many later observations tell about a step, for smoothers that cut off there
     resample: Resampler
-    future_density: FutureDensity | None = None
-    """For smoothers that choose again who came before."""
+    future_density: FutureDensity | None = None  # for smoothers that choose again who came before
     generator: Generator | None = None
 
 
 Smoother = Callable[[History, Request], SmoothedTrajectories]
 
-SMOOTHERS: dict[str, Smoother] = {}
-"""The smoothers by name."""
+SMOOTHERS: dict[str, Smoother] = {}  # by name
 
 
 def smoother(function: Smoother) -> Smoother:

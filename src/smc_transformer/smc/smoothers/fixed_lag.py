@@ -22,8 +22,8 @@ def fixed_lag(history: History, request: Request) -> SmoothedTrajectories:
     trajectories = torch.empty_like(ancestors)
     trajectories[:, :, 0] = themselves
     for step in range(1, n_steps):
-        recent = slice(max(0, step - lag), step)
-        trajectories[:, :, recent] = _of_parents(trajectories[:, :, recent], ancestors[:, :, step])
+        held = slice(max(0, step - lag), step)
+        trajectories[:, :, held] = _of_parents(trajectories[:, :, held], ancestors[:, :, step])
         if step >= lag and history.by_weight is not None and not history.by_weight[:, step].all():
             # This slot is left alone from here on, and nothing has drawn it by the weights yet.
             drawn = resample(history.log_weights[:, :, step - 1], n_particles, generator)
@@ -37,8 +37,8 @@ def fixed_lag(history: History, request: Request) -> SmoothedTrajectories:
         chosen = torch.rand(batch, n_trajectories, n_particles, generator=generator, device=ends.device).argmax(dim=-1)
         old = _of_parents(old, chosen)
     equal = uniform_log_weights(history.log_weights[:, :1, -1].expand(-1, n_trajectories))
-    held = torch.cat((old, _of_parents(recent, ends)), dim=-1)
-    return SmoothedTrajectories(held, equal, ancestral=lag >= n_steps)
+    joined = torch.cat((old, _of_parents(recent, ends)), dim=-1)
+    return SmoothedTrajectories(joined, equal, ancestral=lag >= n_steps)
 
 
 def _of_parents(
