@@ -15,6 +15,7 @@ from smc_transformer.forecaster.table import read_series
 from smc_transformer.inference.filter import filter_state, particle_filter
 from smc_transformer.inference.paths import continued_paths
 from smc_transformer.inference.state import ParticleState
+from smc_transformer.inference.step import begin
 
 NAN = float("nan")
 
@@ -37,7 +38,7 @@ def test_steps_give_the_numbers_of_one_pass_under_the_same_noise(window, encoder
     densities = whole.predictive.log_prob(first_alone).where(~x[:, 1:, 0].isnan(), NAN)
     generator = torch.Generator().manual_seed(2)
     follower = Follower(model, model.settings(6))
-    population = follower.begin(x[:, 0])
+    population = begin(model, x[:, 0], 6)
     for t in range(1, 21):
         # Apart and together again between any two rows.
         population = ParticleState.cat([population.take(slice(number, number + 1)) for number in range(3)])

@@ -75,9 +75,11 @@ def run_backtest(
         parts.append(part)
         scores.append(found)
     every = joined(scores)
-    metrics = {name: every[name].nanmean(dim=(0, 1)).tolist() for name in ("mse", "crps", "picp", "mpiw", "winkler")}
-    metrics |= {"energy_score": float(every["energy_score"].nanmean())}
-    return Backtest(pd.concat(parts, ignore_index=True), pd.DataFrame({"target": list(settings.targets), **metrics}))
+    metrics = pd.DataFrame({"target": list(settings.targets)})
+    for name in ("mse", "crps", "picp", "mpiw", "winkler"):
+        metrics[name] = every[name].nanmean(dim=(0, 1)).tolist()
+    metrics["energy_score"] = float(every["energy_score"].nanmean())
+    return Backtest(pd.concat(parts, ignore_index=True), metrics)
 
 
 def _rows_until(table: pd.DataFrame, settings: Settings, until: dict[Name, Any], rolling: int | None) -> pd.DataFrame:

@@ -106,12 +106,9 @@ class Forecaster:
     def fit(self, df: Any, val_size: int | None = None, progress: bool = True) -> "Forecaster":
         """Train on a table of series, and follow each of them to its last row.
 
-        Args:
-            df: the table.
-            val_size: last rows of each series that are held out, to choose weights and the width of intervals by: 0,
-                or at least the horizon. None: the horizon, or for few series up to a fifth of the rows; 0 for series
-                that are too short for that.
-            progress: show a progress bar where there is a terminal.
+        The last `val_size` rows of each series are held out, to choose weights and the width of intervals by: 0, or at
+        least the horizon. None: the horizon, or for few series up to a fifth of the rows; 0 for series that are too
+        short for that. A progress bar is shown where there is a terminal.
         """
         settings = self.settings
         given = read_series(df, settings)

@@ -114,7 +114,11 @@ class Fitted:
         """
         fleet, known = self.following
         new = [series for series in given if series.name not in known]
-        going = [self._next_rows(series) for series in given if series.name in known]
+        going = []
+        for series in given:
+            if series.name in known:
+                scaler = known[series.name].scaler
+                going.append(Ready(series, scaler, self.panel.rows(series, scaler, ahead=False)))
         generator = self.generator.clone_state()
         begun, judged = self.follow(new, generator, judging=True, distrust=distrust)
         stepped, followed = [], dict(begun.series)
@@ -140,11 +144,6 @@ class Fitted:
         self.generator.set_state(generator.get_state())
         order = {series.name: place for place, series in enumerate(given)}
         return sorted(judged, key=lambda one: order[one.series.name])
-
-    def _next_rows(self, series: Series) -> Ready:
-        scaler = self.following.series[series.name].scaler
-        columns = (self.panel.values(series, scaler), self.panel.known(series))
-        return Ready(series, scaler, torch.from_numpy(np.concatenate(columns, axis=1)).float())
 
     def forecast(
         self, following: Following, future: Mapping[Name, Series], n_paths: int, generator: Generator | None

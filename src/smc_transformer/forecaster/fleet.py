@@ -62,11 +62,10 @@ class Fleet:
     def put(self, names: Sequence[Name], state: ParticleState) -> None:
         """Replace the rows of series, which may have got another layout."""
         layout, _ = self._where[names[0]]
-        rows = [self._where[name][1] for name in names]
+        block, rows = self._blocks[layout], [self._where[name][1] for name in names]
         if state.layout == layout:
-            self._blocks[layout].state.put(torch.tensor(rows), state)
+            block.state.put(torch.tensor(rows), state)
             return
-        block = self._blocks[layout]
         block.vacant += rows
         if len(block.vacant) == len(block.state):
             del self._blocks[layout]

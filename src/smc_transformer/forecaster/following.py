@@ -47,10 +47,6 @@ class Follower(NamedTuple):
     network: Network
     settings: InferenceSettings
 
-    def begin(self, first: Float[Tensor, "batch n_inputs"]) -> ParticleState:
-        """The particles after the first rows, in which everything is observed."""
-        return begin(self.network, first, self.settings.n_particles)
-
     @torch.no_grad()
     def predict(
         self,
@@ -88,11 +84,8 @@ class Follower(NamedTuple):
         )
         values = targets.unsqueeze(1)
         pit = mixture.pit(values, generator)[:, 0]
-        alone = []
-        for number in range(targets.shape[-1]):
-            one = torch.full_like(values, float("nan"))  # the others are integrated out
-            one[..., number] = values[..., number]
-            alone.append(mixture.log_prob(one)[:, 0])
+        others = ~torch.eye(targets.shape[-1], dtype=torch.bool)  # which are integrated out
+        alone = [mixture.log_prob(values.masked_fill(other, float("nan")))[:, 0] for other in others]
         density = torch.stack(alone, dim=-1).where(~targets.isnan(), float("nan"))
         return Judgement.missing(targets)._replace(log_density=density, pit=pit)
 
@@ -168,7 +161,8 @@ class Follower(NamedTuple):
                 targets, known = x[:, 1:, :n_targets], x[:, :-1, n_targets:]
                 lengths = [len(panel[i]) - 1 for i in chosen]
                 runs = torch.zeros_like(x[:, 0, :n_targets], dtype=torch.long) if judging else None
-                found, judged = self.take_steps(self.begin(x[:, 0]), targets, known, lengths, generator, runs, distrust)
+                state = begin(self.network, x[:, 0], self.settings.n_particles)
+                found, judged = self.take_steps(state, targets, known, lengths, generator, runs, distrust)
                 parts += [([chosen[i] for i in numbers], state) for numbers, state in found]
                 judgements.update(zip(chosen, judged, strict=True))
         return parts, [judgements[number] for number in range(len(panel))]

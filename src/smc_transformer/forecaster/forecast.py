@@ -65,7 +65,13 @@ class Forecast:
 
     def cdf(self, values: Any) -> pd.DataFrame:
         """P(Y <= y) of each value in a table with the forecast's series, times and targets; NaN stays NaN."""
-        x = torch.from_numpy(self._values_at_times(values))
+        table = with_times(as_pandas(values), self.time_column, self.times[0])
+        check_columns(table, (self.id_column, self.time_column, *self.targets))
+        own = self.mean[[self.id_column, self.time_column]]
+        found = own.merge(table, on=[self.id_column, self.time_column], how="left")
+        if len(found) != len(own):
+            raise TableError(f"the table must hold one row for each series and time, got {len(table)} rows")
+        x = torch.tensor(found[list(self.targets)].to_numpy(float)).reshape(len(self.names), self.horizon, -1)
         return self.as_table({"": self.distribution.cdf(x).where(~x.isnan(), float("nan"))})
 
     def log_prob(self, values: Any) -> pd.DataFrame:
@@ -187,15 +193,6 @@ class Forecast:
             for end, values in found.items():
                 columns[name + end] = np.asarray(values[..., number], dtype=float).reshape(-1)
         return pd.DataFrame(columns).infer_objects()
-
-    def _values_at_times(self, values: Any) -> Float[np.ndarray, "series horizon target"]:
-        table = with_times(as_pandas(values), self.time_column, self.times[0])
-        check_columns(table, (self.id_column, self.time_column, *self.targets))
-        own = self.mean[[self.id_column, self.time_column]]
-        found = own.merge(table, on=[self.id_column, self.time_column], how="left")
-        if len(found) != len(own):
-            raise TableError(f"the table must hold one row for each series and time, got {len(table)} rows")
-        return found[list(self.targets)].to_numpy(float, copy=True).reshape(len(self.names), self.horizon, -1)
 
 
 def check_levels(level: Numbers) -> list[Number]:

@@ -60,9 +60,8 @@ class Service:
         """
         start = self.n_taken - skip
         for number, line in enumerate(lines, start=1):
-            if number <= skip or not line.strip():
-                continue
-            yield self.take(line, start + number)
+            if number > skip and line.strip():
+                yield self.take(line, start + number)
         self.save()
 
     def take(self, line: bytes, number: int) -> dict[str, Any]:

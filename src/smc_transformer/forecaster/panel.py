@@ -60,16 +60,15 @@ class Panel:
         columns = scale(series, series.known, self.settings.future_inputs, self.known_scaler)
         return np.concatenate((columns, features), axis=1)
 
-    def values(self, series: Series, scaler: Scaler) -> Float[np.ndarray, "row modelled"]:
-        """The modelled columns, as the model sees them."""
-        return scale(series, series.values, self.settings.modelled, scaler)
+    def rows(self, series: Series, scaler: Scaler, *, ahead: bool = True) -> Float[Tensor, "row n_inputs"]:
+        """The rows of the model: values beside the known inputs of the next time, or of the same if not `ahead`.
 
-    def rows(self, series: Series, scaler: Scaler) -> Float[Tensor, "row n_inputs"]:
-        """The rows of the model; the known inputs after the last row are not known here, and 0."""
-        values = self.values(series, scaler)
-        known = self.known(series)
-        ahead = np.concatenate((known[1:], np.zeros((min(1, len(known)), known.shape[1]))))
-        return torch.from_numpy(np.concatenate((values, ahead), axis=1)).float()
+        The known inputs after the last row are not known here, and 0.
+        """
+        values, known = scale(series, series.values, self.settings.modelled, scaler), self.known(series)
+        if ahead:
+            known = np.concatenate((known[1:], np.zeros((min(1, len(known)), known.shape[1]))))
+        return torch.from_numpy(np.concatenate((values, known), axis=1)).float()
 
     def beginning(self, series: Series) -> Series:
         """The series from its first row in which everything is observed: the model starts from such a row."""

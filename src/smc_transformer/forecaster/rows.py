@@ -102,7 +102,11 @@ def _time(cells: dict[str, Any], fitted: Fitted, name: Name, most_steps: int | N
     column = settings.time_column
     if column not in cells:
         raise RowError(f"series {name!r}: there is no time {column!r}")
-    time = _timestamp(cells[column], column, last) if isinstance(settings.freq, str) else _whole(cells[column], column)
+    time = cells[column]
+    if isinstance(settings.freq, str):
+        time = _timestamp(time, column, last)
+    elif isinstance(time, bool) or not isinstance(time, int) or abs(time) >= 2**62:
+        raise RowError(f"{column!r} must be a whole number, got {json.dumps(time)}")
     if time <= last:
         raise PastRowError(f"series {name!r}: time {cells[column]} is not after the last one, {last}")
     if most_steps is None:
@@ -124,12 +128,6 @@ def _timestamp(value: Any, column: str, last: pd.Timestamp) -> pd.Timestamp:
         return time.as_unit(last.unit) if last.tz is None else time.tz_convert(last.tz).as_unit(last.unit)
     except ValueError:  # the year 9999, counted in nanoseconds
         raise RowError(f"{column!r} is out of reach of the times of the fit, got {json.dumps(value)}") from None
-
-
-def _whole(value: Any, column: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**62:
-        raise RowError(f"{column!r} must be a whole number, got {json.dumps(value)}")
-    return value
 
 
 def _number(value: Any, column: str) -> float | None:

@@ -90,12 +90,13 @@ class Settings(FrozenSettings):
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> "Settings":
         """The settings as the arguments of `Forecaster` or as JSON hold them."""
-        found = {}
+        found: dict[str, Any] = {}
         for name, value in settings.items():
             if name in ("targets", "future_inputs", "past_inputs", "calendar"):
                 found[name] = _names(value, name)
             elif value is None or isinstance(value, Mapping):
-                found[name] = _plain(value or {})
+                plain = {key: one.item() if isinstance(one, np.generic) else one for key, one in (value or {}).items()}
+                found[name] = plain  # numbers of numpy became Python's, which JSON can hold
             else:
                 found[name] = value
         return super().from_dict(found)
@@ -156,11 +157,6 @@ class Settings(FrozenSettings):
             "n_inputs": len(self.modelled) + len(self.future_inputs) + 2 * len(self.calendar),  # sine and cosine
             "n_targets": len(self.modelled),
         }
-
-
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings whose numbers are Python's."""
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
 
 
 def _names(value: Sequence[str] | str, name: str) -> tuple[str, ...]:

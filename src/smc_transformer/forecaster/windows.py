@@ -35,7 +35,10 @@ def training_windows(
     if len(places) > at_most:
         logger.info("%d of %d training windows, evenly spaced, are used", at_most, len(places))
         places = places[evenly_spaced(len(places), at_most)]
-    windows = torch.stack([_window(panel[number], start, n_targets, length) for number, start in places.tolist()])
+    missing = panel[0].new_zeros(length, panel[0].shape[1])
+    missing[:, :n_targets] = float("nan")
+    filled_up = [torch.cat((rows, missing)) for rows in panel]
+    windows = torch.stack([filled_up[number][start : start + length] for number, start in places.tolist()])
     complete = ~windows[..., :n_targets].isnan().flatten(1).any(dim=1)
     if int((~complete).sum()) > FEW_MISSING * len(windows):
         return windows
@@ -74,12 +77,3 @@ def _starts(rows: Float[Tensor, "_ n_inputs"], n_targets: int, length: int) -> I
 
 def _complete(rows: Float[Tensor, "_ n_inputs"], n_targets: int) -> Bool[Tensor, "_"]:
     return ~rows[:, :n_targets].isnan().any(dim=1)
-
-
-def _window(
-    rows: Float[Tensor, "_ n_inputs"], start: int, n_targets: int, length: int
-) -> Float[Tensor, "length n_inputs"]:
-    window = rows[start : start + length]
-    padding = window.new_zeros(length - len(window), window.shape[1])
-    padding[:, :n_targets] = float("nan")
-    return torch.cat((window, padding))

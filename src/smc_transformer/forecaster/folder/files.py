@@ -72,10 +72,7 @@ def present(path: Path) -> Path:
 
 def stored_fit(path: Path) -> str:
     """The number of the fit in a folder."""
-    config = _read_config(path)
-    if not isinstance(config.get("fit"), str):
-        raise SavedForecasterError(f"{path / CONFIG} is damaged: it has no number of a fit")
-    return config["fit"]
+    return _read_config(path)["fit"]
 
 
 def load_fitted(path: Path) -> Fitted:
@@ -172,6 +169,8 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise SavedForecasterError(
             f"{path} has format version {version}, this release reads up to {VERSION}; update smc-transformer"
         )
+    if not isinstance(config.get("fit"), str):
+        raise SavedForecasterError(f"{path / CONFIG} is damaged: it has no number of a fit")
     return config
 
 
