@@ -148,12 +148,10 @@ def ridge_regressions(
     """Least squares with each of several penalties on the slopes, from one pass over the data."""
     n_inputs = x.shape[-1]
     n_regressors = order * n_inputs + 1
-    squares = torch.zeros(n_regressors, n_regressors, dtype=torch.float64)
-    products = torch.zeros(n_regressors, n_modelled, dtype=torch.float64)
-    n_rows = 0
+    squares, products, n_rows = torch.zeros(()).double(), torch.zeros(()).double(), 0
     for regressors, change in design(x, n_modelled, order):
-        squares += regressors.T @ regressors
-        products += regressors.T @ change
+        squares = squares + regressors.T @ regressors
+        products = products + regressors.T @ change
         n_rows += len(regressors)
     if n_rows == 0:
         raise ValueError(f"no training window has {order + 1} complete rows in succession")
@@ -178,10 +176,6 @@ def validation_mse(regression: Regression, x: Float[Tensor, "window time_plus_1 
 
 def training_residuals(regression: Regression, x: Float[Tensor, "window time_plus_1 n_inputs"]) -> Residuals:
     """What the regression left unexplained in training, whole rows."""
-    slopes = regression.slopes.flip(0).flatten(0, 1)
-    coefficients = torch.cat((regression.intercept.unsqueeze(0), slopes)).double()
-    parts = [
-        (change - regressors @ coefficients).to(x.dtype)
-        for regressors, change in design(x, len(regression.intercept), regression.order)
-    ]
-    return Residuals(torch.cat(parts))
+    coefficients = torch.cat((regression.intercept.unsqueeze(0), regression.slopes.flip(0).flatten(0, 1))).double()
+    rows = design(x, len(regression.intercept), regression.order)
+    return Residuals(torch.cat([(change - regressors @ coefficients).to(x.dtype) for regressors, change in rows]))

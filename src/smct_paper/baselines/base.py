@@ -49,15 +49,10 @@ class Method(ABC):
         future_inputs: Float[Tensor, "batch horizon known"] | None = None,
         generator: Generator | int | None = None,
     ) -> Float[Tensor, "batch sample horizon n_modelled"]:
-        """Joint paths of the modelled columns after the history.
+        """Joint paths of the modelled columns after the history X_0, ..., X_H.
 
-        Args:
-            history: X_0, ..., X_H.
-            horizon: number of steps ahead.
-            n_samples: number of paths for each window.
-            future_inputs: the columns that are not modelled, at the steps of the horizon (the last is not used);
-                needed if there are any.
-            generator: a generator or seed; None uses torch's default generator.
+        `future_inputs` are the columns that are not modelled, at the steps of the horizon (the last is not used); they
+        are needed if there are any. Without a generator or seed, torch's default generator is used.
         """
 
 

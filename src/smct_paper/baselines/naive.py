@@ -34,20 +34,16 @@ class NaiveForecast(Method):
         return {}
 
     def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:
-        n_modelled = data.n_modelled
-        self._train = train = data.train[:, :, :n_modelled]
-        validation = data.validation[:, :, :n_modelled]
+        train, validation = data.train[:, :, : data.n_modelled], data.validation[:, :, : data.n_modelled]
         changes = train.diff(dim=1)
-        pooled = [_residuals(changes.flatten(0, 1))]
-        self._residuals = pooled
-        if train.isnan().any():  # single positions may then have no complete rows
-            return {"by_position": dict(self._by_position)}
-
-        each = [_residuals(change) for change in changes.unbind(dim=1)]
-        crps = [_one_step_crps(distribution, validation) for distribution in (pooled, each)]
-        self._by_position["unistep"] = crps[1] < CLEARLY * crps[0]
-        self._residuals = each if self._by_position["unistep"] else pooled
-        self._by_position["multistep"] = self._position_helps_paths(validation, data.history)
+        self._train, self._residuals = train, [_residuals(changes.flatten(0, 1))]
+        if not train.isnan().any():  # otherwise single positions may have no complete rows
+            each = [_residuals(change) for change in changes.unbind(dim=1)]
+            crps = [_one_step_crps(distribution, validation) for distribution in (self._residuals, each)]
+            self._by_position["unistep"] = crps[1] < CLEARLY * crps[0]
+            if self._by_position["unistep"]:
+                self._residuals = each
+            self._by_position["multistep"] = self._position_helps_paths(validation, data.history)
         return {"by_position": dict(self._by_position)}
 
     def _position_helps_paths(self, validation: Tensor, history: int) -> bool:
@@ -57,10 +53,8 @@ class NaiveForecast(Method):
         observed = validation[:, history + 1 :] - fill_forward(validation[:, : history + 1])[:, -1:]
         crps = []
         for candidates in (changes.flatten(0, 1), changes[:, history]):
-            distributions = [_residuals(rows) for rows in candidates.unbind(dim=1)]
-            scores = [
-                distribution.crps(observed[:, ahead]).nanmean() for ahead, distribution in enumerate(distributions)
-            ]
+            steps = enumerate(candidates.unbind(dim=1))
+            scores = [_residuals(rows).crps(observed[:, ahead]).nanmean() for ahead, rows in steps]
             crps.append(float(torch.stack(scores).mean()))
         return crps[1] < CLEARLY * crps[0]
 

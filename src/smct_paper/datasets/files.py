@@ -48,23 +48,17 @@ class DataFileNotFoundError(FileNotFoundError):
 
 def data_folders(data_dir: Path | str | None = None) -> list[Path]:
     """The folders that are searched, in their order; the last one is our cache."""
-    folders = []
-    named = (("data_dir", data_dir), ("SMC_TRANSFORMER_DATA", os.environ.get("SMC_TRANSFORMER_DATA")))
-    for origin, folder in named:
-        if folder:
-            if not Path(folder).is_dir():
-                raise DataFileNotFoundError(f"{origin} names {str(folder)!r}, which is not a folder")
-            folders.append(Path(folder))
-    return [*folders, cache_folder() / "data"]
+    named = {"data_dir": data_dir, "SMC_TRANSFORMER_DATA": os.environ.get("SMC_TRANSFORMER_DATA")}
+    for origin, folder in named.items():
+        if folder and not Path(folder).is_dir():
+            raise DataFileNotFoundError(f"{origin} names {str(folder)!r}, which is not a folder")
+    return [*(Path(folder) for folder in named.values() if folder), cache_folder() / "data"]
 
 
 def find_file(file: DataFile, data_dir: Path | str | None = None) -> Path | None:
     """The file at hand, or None."""
-    for folder in data_folders(data_dir):
-        for name in file.names:
-            if (folder / name).is_file():
-                return folder / name
-    return None
+    places = (folder / name for folder in data_folders(data_dir) for name in file.names)
+    return next((place for place in places if place.is_file()), None)
 
 
 def locate_file(file: DataFile, data_dir: Path | str | None = None) -> Path:
@@ -98,7 +92,9 @@ def download_file(file: DataFile, data_dir: Path | str | None = None) -> Path:
         sha256 = _check_download(file, folder / unchecked)
         (folder / unchecked).replace(folder / file.download)
     except (OSError, ValueError) as error:  # those of requests are OSErrors
-        raise _missing(file, data_dir, f"downloading it failed ({_in_short(error)})") from error
+        # The first clause: connection errors go on to quote every layer that they came through.
+        in_short = f"{type(error).__name__}: {str(error).partition(' (Caused by ')[0]}"
+        raise _missing(file, data_dir, f"downloading it failed ({in_short})") from error
     finally:
         (folder / unchecked).unlink(missing_ok=True)
     logger.info("downloaded %s from %s; sha256 of %s: %s", folder / file.download, file.address, file.csv, sha256)
@@ -124,11 +120,6 @@ def _missing(file: DataFile, data_dir: Path | str | None, reason: str) -> DataFi
         f"Get it from {file.address or file.page} ({file.publisher}), and put it into {folders[0]}, "
         "or into a folder that the environment variable SMC_TRANSFORMER_DATA names"
     )
-
-
-def _in_short(error: Exception) -> str:
-    """The first clause: connection errors go on to quote every layer that they came through."""
-    return f"{type(error).__name__}: {str(error).partition(' (Caused by ')[0]}"
 
 
 def _import_pooch() -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from smct_paper.datasets.contents import DataFileError, read_contents
 
@@ -31,31 +31,19 @@ def read_table(
     csv: str,
     columns: tuple[str, ...],
     *,
-    time_columns: tuple[str, ...],
-    time_formats: tuple[str, ...],
+    time_columns: tuple[str, ...],  # together (with a space between) they are the time
+    time_formats: tuple[str, ...],  # as for strptime; the first row tells which of them it is
     separator: str = ",",
     decimal: str = ".",
-    missing: float | None = None,
-    other_names: Mapping[str, str] | None = None,
-    skip_repeated_rows: bool = False,
-    step: np.timedelta64 | None = None,
+    missing: float | None = None,  # a number that stands for a missing value
+    other_names: Mapping[str, str] | None = None,  # of columns, which stand for names in `columns`
+    skip_repeated_rows: bool = False,  # leave out rows that repeat an earlier row word for word
+    step: np.timedelta64 | None = None,  # the regular time between rows
 ) -> Table:
-    """Read the named columns; an empty cell, or the number `missing`, becomes NaN.
+    """Read the named columns of a csv, which may be packed by gzip, or by zip as the member `csv`.
 
-    Anything else that is not a finite number is an error, and so are times that do not increase.
-
-    Args:
-        path: the file: csv, gzip, or zip with the member `csv`.
-        csv: name of the csv inside an archive.
-        columns: the columns to read, in this order.
-        time_columns: columns that together (with a space between) are the time.
-        time_formats: how times are written (as for strptime); the first row tells which of them it is.
-        separator: between cells.
-        decimal: the decimal point.
-        missing: a number that stands for a missing value.
-        other_names: names of columns that stand for names in `columns`.
-        skip_repeated_rows: leave out rows that repeat an earlier row word for word.
-        step: the regular time between rows.
+    An empty cell, or the number `missing`, becomes NaN. Anything else that is not a finite number is an error, and so
+    are times that do not increase.
     """
     cells = _read_cells(path, csv, separator).rename(columns=dict(other_names or {}))
     for name in (*time_columns, *columns):
@@ -100,8 +88,7 @@ def _read_numbers(path: Path, cells: Any, decimal: str) -> Float[np.ndarray, "ro
     numbers = pandas.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64, copy=True)
     wrong = ~np.isfinite(numbers) & (text != "").to_numpy()
     if wrong.any():
-        first = int(wrong.argmax())
-        place = f"{path}, line {_line(cells, first)}, column {cells.name!r}"
+        first, place = _first(wrong, path, cells, (cells.name,))
         raise DataFileError(f"{place}: expected a finite number, got {cells.iloc[first]!r}")
     return numbers
 
@@ -113,28 +100,24 @@ def _read_times(
 
     texts = cells[list(columns)].agg(" ".join, axis=1) if len(columns) > 1 else cells[columns[0]]
     texts = texts.str.strip()
-
-    def place(position: int) -> str:
-        return f"{path}, line {_line(cells, position)}, column {' and '.join(map(repr, columns))}"
-
     for form in formats:
         times = pandas.to_datetime(texts, format=form, errors="coerce")
         if not pandas.isna(times.iloc[0]):
             break
     unread = times.isna().to_numpy()
     if unread.any():
-        first = int(unread.argmax())
+        first, place = _first(unread, path, cells, columns)
         example = pandas.Timestamp(2016, 12, 31, 23).strftime(form)
-        got = texts.iloc[first]
-        raise DataFileError(f"{place(first)}: expected a time such as {example!r}, got {got!r}")
+        raise DataFileError(f"{place}: expected a time such as {example!r}, got {texts.iloc[first]!r}")
     values = times.to_numpy().astype("datetime64[s]")
-    wrong = np.diff(values) < SECOND
+    wrong = np.diff(values, prepend=values[:1] - SECOND) < SECOND
     if wrong.any():
-        first = int(wrong.argmax()) + 1
-        raise DataFileError(f"{place(first)}: times must increase, got {values[first]} after {values[first - 1]}")
+        first, place = _first(wrong, path, cells, columns)
+        raise DataFileError(f"{place}: times must increase, got {values[first]} after {values[first - 1]}")
     return values
 
 
-def _line(rows: Any, position: int) -> int:
-    """The line of the file (the header is line 1) of a row of a frame or column."""
-    return int(rows.index[position]) + 2
+def _first(wrong: Bool[np.ndarray, "row"], path: Path, rows: Any, columns: tuple[str, ...]) -> tuple[int, str]:
+    """The first wrong row of a frame or column, and where it is in the file (the header is line 1)."""
+    first = int(wrong.argmax())
+    return first, f"{path}, line {int(rows.index[first]) + 2}, column {' and '.join(map(repr, columns))}"

@@ -37,16 +37,10 @@ class StudentTComponents(EllipticalComponents):
     def inflated(self, squared_width: Float[Tensor, "*_"]) -> Float[Tensor, "*_"]:
         return squared_width * self.degrees / (self.degrees - 2)
 
-    def squared_norm(
-        self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
-    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*_"]]:
-        """The squared length of the standardised residual, and log det R^(1/2)."""
-        return squared_norm((x - self.location) / self.scale, self.root, observed)
-
     def log_prob(
         self, x: Float[Tensor, "*#batch target"], observed: Bool[Tensor, "*#batch target"] | None = None
     ) -> Float[Tensor, "*batch"]:
-        norm, log_determinant = self.squared_norm(x, observed)
+        norm, log_determinant = squared_norm((x - self.location) / self.scale, self.root, observed)
         nu = self.degrees
         size = observed_sum(torch.ones_like(self.location), observed)
         constant = torch.lgamma((nu + size) / 2) - torch.lgamma(nu / 2) - 0.5 * size * torch.log(math.pi * nu)
@@ -72,13 +66,13 @@ class StudentTComponents(EllipticalComponents):
         if not observed.any():
             return self.sample(generator)
         # What is observed tells about the precision g that all targets share: g | X_o is a Gamma again.
-        norm, _ = self.squared_norm(x, observed)
+        residual = (x - self.location) / self.scale
+        norm, _ = squared_norm(residual, self.root, observed)
         shape = (self.degrees + observed.sum(dim=-1)) / 2
         precision = self._precision(shape, (self.degrees + norm) / 2, generator)
         # Given g, the targets are Gaussian with covariance D R D / g.
         standard = self._gaussian(generator)
-        values = (x - self.location) / self.scale * precision.sqrt()
-        moved = condition(standard, values - standard, observed, self.root @ self.root.T)
+        moved = condition(standard, residual * precision.sqrt() - standard, observed, self.root @ self.root.T)
         return torch.where(observed, x, self.location + self.scale * moved / precision.sqrt())
 
     def _gaussian(self, generator: Generator | None) -> Tensor:
@@ -123,7 +117,6 @@ class StudentTObservation(ScaledObservation):
         parameters: Float[Tensor, "batch trajectory time n_parameters"],
     ) -> Float[Tensor, "batch trajectory time n_targets"]:
         # E[g | X] weights each residual: the M-step of a t distribution is that of a Gaussian with these precisions.
-        components = self.components(parameters)
-        norm, _ = components.squared_norm(targets)
-        precision = (components.degrees + self.n_targets) / (components.degrees + norm)
-        return super().standardised(targets, parameters) * precision.sqrt().unsqueeze(-1)
+        residuals = super().standardised(targets, parameters)
+        norm, _ = squared_norm(residuals, self.root())
+        return residuals * ((self.degrees + self.n_targets) / (self.degrees + norm)).sqrt().unsqueeze(-1)
