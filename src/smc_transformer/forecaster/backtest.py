@@ -67,13 +67,12 @@ def run_backtest(
     current = fitted
     if fitted is not None and any(time < fitted.trained_until.get(name, time) for name, time in cutoffs[0].items()):
         current = None  # it was trained on rows after the first cutoff
-    parts, scores = [], []
+    answers = []
     for count, until in zip(counts, cutoffs, strict=True):
         if current is None or refit:
             current = fit(_rows_until(table, settings, until, rolling))
-        part, found = _forecast_at(current, given, count, horizon, levels, n_paths)
-        parts.append(part)
-        scores.append(found)
+        answers.append(_forecast_at(current, given, count, horizon, levels, n_paths))
+    parts, scores = zip(*answers, strict=True)
     every = joined(scores)
     metrics = pd.DataFrame({"target": list(settings.targets)})
     for name in ("mse", "crps", "picp", "mpiw", "winkler"):

@@ -62,8 +62,7 @@ def parse_row(line: bytes, fitted: Fitted, horizon: int, most_steps: int) -> Row
 
 def read_row(cells: dict[str, Any], fitted: Fitted, horizon: int = 0, most_steps: int | None = None) -> Row:
     """The observation in an object of JSON; arguments as in `parse_row`."""
-    settings = fitted.settings
-    name = _name(cells, fitted)
+    settings, name = fitted.settings, _name(cells, fitted)
     time = _time(cells, fitted, name, most_steps)
     kept = {settings.id_column: name, settings.time_column: cells[settings.time_column]}
     for column in (*settings.modelled, *settings.future_inputs):
