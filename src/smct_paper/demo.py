@@ -27,18 +27,10 @@ COLUMNS = {"mse": "mse", "dist_mse": "dist-mse", "picp": "PICP", "mpiw": "MPIW",
 def run_demo(
     out: Path, *, dataset: str = "model1", epochs: int = 10, n_particles: int = 10, seed: int = 0, console: Console
 ) -> dict[str, dict[str, float]]:
-    """Train, score against the Bayes-optimal forecast, and draw.
+    """Train on synthetic data ("model1", "model2" or "model3"), score against the Bayes-optimal forecast, and draw.
 
-    Args:
-        out: folder for scores.json and the pictures.
-        dataset: a synthetic data set: "model1", "model2" or "model3".
-        epochs: passes over the 800 training sequences.
-        n_particles: particles in training.
-        seed: of data, weights and training.
-        console: where the table goes.
-
-    Returns:
-        The scores by model.
+    scores.json and the pictures go to the folder `out`; the seed is that of data, weights and training. Returns the
+    scores by model.
     """
     out.mkdir(parents=True, exist_ok=True)
     source = SYNTHETIC[dataset]

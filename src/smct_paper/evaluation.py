@@ -9,7 +9,7 @@ and targets, on scaled values. docs/data.md defines the metrics.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -56,71 +56,57 @@ class TaskScores:
 def evaluate(
     method: Method, data: "Windows", *, n_windows: int | None = 500, n_samples: int = 1000, seed: int = 0
 ) -> dict[str, TaskScores]:
-    """Score a fitted method on test windows.
+    """Score a fitted method at both tasks, "unistep" and "multistep", with `n_samples` draws of each forecast.
 
-    Args:
-        method: what is scored.
-        data: the windows.
-        n_windows: how many test windows, evenly spaced and the same for every method; None: all.
-        n_samples: paths for each window.
-        seed: of all draws.
-
-    Returns:
-        Scores of the tasks "unistep" and "multistep".
+    The `n_windows` test windows are evenly spaced, and the same for every method; None: all of them.
     """
     n_samples = check_count(n_samples, "n_samples")
     test = data.test[evenly_spaced(len(data.test), n_windows)]
+    scorers = _Scorers(method, data, n_samples)
+    tasks = {"unistep": (scorers.one_step, data.length), "multistep": (scorers.paths, data.horizon)}
     found = {}
-    for place, (task, score, n_steps) in enumerate(
-        (("unistep", _score_one_step, data.length), ("multistep", _score_paths, data.horizon))
-    ):
-        generator = derived_generator(seed, place)
+    for place, (task, (score, n_steps)) in enumerate(tasks.items()):
+        work = partial(score, derived_generator(seed, place))
         at_once = chunk_size(NUMBERS_AT_ONCE, n_samples * n_steps * data.n_modelled)
         with torch.no_grad():
-            parts = list(in_chunks(partial(score, method, data, n_samples, generator), at_once, test))
-        found[task] = _summary(parts)
+            found[task] = _summary(list(in_chunks(work, at_once, test)))
     return found
 
 
-def _score_one_step(
-    method: Method,
-    data: "Windows",
-    n_samples: int,
-    generator: Generator,
-    x: Float[Tensor, "window time_plus_1 n_inputs"],
-) -> dict[str, Tensor]:
-    predictive = method.one_step(x, generator)
-    # Modelled columns that are no targets are not scored: as if they were missing.
-    observed = x[:, 1:, : data.n_modelled].clone()
-    observed[..., data.n_targets :] = float("nan")
-    scores = target_scores(predictive, observed, LEVEL)
-    log_prob = predictive.log_prob(observed)
-    if log_prob is not None:  # joint over the targets of each step that has any
-        scores["nll"] = -log_prob.masked_fill(observed.isnan().all(dim=-1), float("nan"))
-    if data.name in SYNTHETIC and not method.is_point:
-        samples = predictive.sample(n_samples, generator)
-        scores["dist_mse"] = torch.full((len(x),), SYNTHETIC[data.name].distribution_mse(samples, x))
-    return scores
+class _Scorers(NamedTuple):
+    """The scores of each window, step and target."""
 
+    method: Method
+    data: "Windows"
+    n_samples: int
 
-def _score_paths(
-    method: Method,
-    data: "Windows",
-    n_samples: int,
-    generator: Generator,
-    x: Float[Tensor, "window time_plus_1 n_inputs"],
-) -> dict[str, Tensor]:
-    history, future = x[:, : data.history + 1], x[:, data.history + 1 :]
-    known = future[..., data.n_modelled :] if data.n_modelled < data.n_inputs else None
-    paths = method.paths(history, data.horizon, n_samples, known, generator)
-    expected, got = (len(x), n_samples, data.horizon, data.n_modelled), tuple(paths.shape)
-    if got != expected:
-        raise ValueError(f"paths must have shape (batch, sample, horizon, n_modelled) = {expected}, got {got}")
-    paths, observed = paths[..., : data.n_targets], future[..., : data.n_targets]
-    predictive = Point(paths[:, 0]) if method.is_point else Samples(paths)
-    # All paths of a point forecast are the same: one of them has the same score.
-    energy = energy_score(paths[:, :1] if method.is_point else paths, observed)
-    return {**target_scores(predictive, observed, LEVEL), "energy_score": energy}
+    def one_step(self, generator: Generator, x: Float[Tensor, "window time_plus_1 n_inputs"]) -> dict[str, Tensor]:
+        data, predictive = self.data, self.method.one_step(x, generator)
+        # Modelled columns that are no targets are not scored: as if they were missing.
+        observed = x[:, 1:, : data.n_modelled].clone()
+        observed[..., data.n_targets :] = float("nan")
+        scores = target_scores(predictive, observed, LEVEL)
+        log_prob = predictive.log_prob(observed)
+        if log_prob is not None:  # joint over the targets of each step that has any
+            scores["nll"] = -log_prob.masked_fill(observed.isnan().all(dim=-1), float("nan"))
+        if data.name in SYNTHETIC and not self.method.is_point:
+            samples = predictive.sample(self.n_samples, generator)
+            scores["dist_mse"] = torch.full((len(x),), SYNTHETIC[data.name].distribution_mse(samples, x))
+        return scores
+
+    def paths(self, generator: Generator, x: Float[Tensor, "window time_plus_1 n_inputs"]) -> dict[str, Tensor]:
+        data, is_point = self.data, self.method.is_point
+        history, future = x[:, : data.history + 1], x[:, data.history + 1 :]
+        known = future[..., data.n_modelled :] if data.n_modelled < data.n_inputs else None
+        paths = self.method.paths(history, data.horizon, self.n_samples, known, generator)
+        expected, got = (len(x), self.n_samples, data.horizon, data.n_modelled), tuple(paths.shape)
+        if got != expected:
+            raise ValueError(f"paths must have shape (batch, sample, horizon, n_modelled) = {expected}, got {got}")
+        paths, observed = paths[..., : data.n_targets], future[..., : data.n_targets]
+        predictive = Point(paths[:, 0]) if is_point else Samples(paths)
+        # All paths of a point forecast are the same: one of them has the same score.
+        energy = energy_score(paths[:, :1] if is_point else paths, observed)
+        return {**target_scores(predictive, observed, LEVEL), "energy_score": energy}
 
 
 def _summary(parts: list[dict[str, Tensor]]) -> TaskScores:

@@ -235,7 +235,7 @@ def test_scores_are_json_and_repeatable():
 
 
 @pytest.mark.parametrize(("name", "mse", "dist_mse"), [("model1", 0.5, 0.5), ("model2", 0.324, 0.347)])
-def test_the_bayes_optimal_method_has_the_protocols_references(name, mse, dist_mse):
+def test_the_bayes_optimal_method_has_the_known_scores(name, mse, dist_mse):
     data = synthetic_windows(name, n_sequences=2500, n_steps=24, shares=(0.1, 0.1))
     method = BayesOptimal()
     method.fit(data, seed=0)

@@ -1,1 +1,16 @@
 """The commands of the reproduction, which `smct` finds through the entry points of this package."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from smc_transformer.cli.options import Commands
+
+
+def add_action(
+    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], **texts: Any
+) -> argparse.ArgumentParser:
+    """The parser of something that is run, whose help says the defaults of its options."""
+    parser = commands.add_parser(name, formatter_class=argparse.ArgumentDefaultsHelpFormatter, **texts)
+    parser.set_defaults(run=run, parser=parser)
+    return parser

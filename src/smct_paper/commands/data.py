@@ -1,7 +1,6 @@
 """`smct data`: the data sets of the experiments, and their files."""
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +8,7 @@ from smc_transformer.cli.errors import one_line
 from smc_transformer.cli.options import Commands, add_json, seed
 from smc_transformer.cli.writing import say_json, say_table
 from smc_transformer.support.remark import remark
+from smct_paper.commands import add_action
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
         epilog="examples: smct data list; smct data prepare weather",
     )
     actions = data.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _add_action(
+    listing = add_action(
         actions,
         "list",
         _run_list,
@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
         ),
         epilog="example: smct data list",
     )
-    prepare = _add_action(
+    prepare = add_action(
         actions,
         "prepare",
         _run_prepare,
@@ -51,24 +51,13 @@ def add(commands: Commands) -> None:
         ),
         epilog="example: smct data prepare air_quality --split paper",
     )
+    for action in (listing, prepare):
+        action.add_argument("--data-dir", type=Path, help="folder that is searched first")
+        add_json(action)
     prepare.add_argument("name", choices=(*NAMES, "all"), metavar="NAME", help=f"{', '.join(NAMES)}, or all of them")
-    prepare.add_argument(
-        "--split",
-        choices=("chronological", "paper"),
-        default="chronological",
-        help="how training, validation and test parts are cut (the synthetic sets have folds)",
-    )
+    cut = "how training, validation and test parts are cut (the synthetic sets have folds)"
+    prepare.add_argument("--split", choices=("chronological", "paper"), default="chronological", help=cut)
     prepare.add_argument("--seed", type=seed, default=0, help="seed of shuffles and of synthetic data")
-
-
-def _add_action(
-    actions: Commands, name: str, run: Callable[[argparse.Namespace], int], **texts: Any
-) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, formatter_class=argparse.ArgumentDefaultsHelpFormatter, **texts)
-    parser.add_argument("--data-dir", type=Path, help="folder that is searched first")
-    add_json(parser)
-    parser.set_defaults(run=run)
-    return parser
 
 
 def _run_list(options: argparse.Namespace) -> int:

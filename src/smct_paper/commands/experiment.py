@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from smc_transformer.cli.errors import CommandError
 from smc_transformer.cli.options import Commands, positive
+from smct_paper.commands import add_action
 from smct_paper.experiments.grid import GROUPS, Cell, Choice, ChoiceError, select_cells
 from smct_paper.experiments.profiles import PROFILES, Profile
 from smct_paper.experiments.store import State, Store, last_line
@@ -31,14 +32,10 @@ def add(commands: Commands) -> None:
         description="The paper's experiments: every model on every data set, in tables and figures.",
     )
     parts = experiment.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_run(parts)
-    _add_list(parts)
-    _add_report(parts)
-
-
-def _add_run(parts: Commands) -> None:
-    run = parts.add_parser(
+    run = add_action(
+        parts,
         "run",
+        _run,
         help="train and score the grid; what is finished already is not done again",
         description=(
             "Trains and scores every model on every data set, several at a time. Each cell of the grid is written to "
@@ -47,7 +44,6 @@ def _add_run(parts: Commands) -> None:
             "settings or of another profile is run again."
         ),
         epilog="example: smct experiment run realworld --dataset weather stock --model lstm smc_transformer",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     run.add_argument("group", choices=GROUPS, help="which data sets")
     _add_choice(run)
@@ -55,24 +51,21 @@ def _add_run(parts: Commands) -> None:
     files = "folder with the data sets' files (default: $SMC_TRANSFORMER_DATA, else they are downloaded)"
     _add(run, "--data-dir", files, type=Path)
     run.add_argument("--fresh", action="store_true", help="forget the chosen cells first, finished or not")
-    run.set_defaults(run=_run, parser=run)
 
-
-def _add_list(parts: Commands) -> None:
-    listing = parts.add_parser(
+    listing = add_action(
+        parts,
         "list",
+        _list,
         help="the grid, with what is done, failed and open",
         description="Lists the grid: how many cells are done, failed, changed (finished with other settings) and open.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     listing.add_argument("group", choices=GROUPS, nargs="?", default="all", help="which data sets")
     _add_choice(listing)
-    listing.set_defaults(run=_list, parser=listing)
 
-
-def _add_report(parts: Commands) -> None:
-    report = parts.add_parser(
+    report = add_action(
+        parts,
         "report",
+        _report,
         help="tables and figures, beside the paper's numbers",
         description=(
             "Writes the tables and figures of the results that there are, as Markdown and as one HTML page, with "
@@ -80,12 +73,10 @@ def _add_report(parts: Commands) -> None:
             "what they show is kept in the results' folder, until settings change."
         ),
         epilog="example: smct experiment report --results results --out docs/results",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     report.add_argument("--results", type=Path, default=RESULTS, help="folder of `smct experiment run`")
     _add(report, "--out", "folder for the report (default: the results' folder)", type=Path)
     report.add_argument("--no-train", action="store_true", help="leave out figures whose models are not trained yet")
-    report.set_defaults(run=_report)
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +134,7 @@ def _run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         say(console, "stopped: finished cells are kept, the same command goes on from here")
         raise
-    say(console, f"{outcome.finished} cells finished, {len(outcome.failed)} failed; results: {store.results}")
+    say(console, f"{len(outcome.finished)} cells finished, {len(outcome.failed)} failed; results: {store.results}")
     _say_failures(console, store, outcome.failed)
     return 1 if outcome.failed else 0
 
@@ -162,8 +153,8 @@ def _say_failures(console: "Console", store: Store, cells: Iterable[Cell]) -> No
     from smct_paper.experiments.progress import say
 
     for cell in cells:
-        error = (store.read(cell) or {}).get("error", "")
-        say(console, f"failed: {cell}: {last_line(error)} (more in {store.path(cell)})", style="red")
+        reason = last_line(store.read(cell).get("error", ""))
+        say(console, f"failed: {cell}: {reason} (more in {store.path(cell)})", style="red")
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -174,9 +165,8 @@ def _list(options: argparse.Namespace) -> int:
 
     cells, profile, store = _chosen(options)
     found = states(cells, profile, store)
-    console = Console()
-    if not console.is_terminal:  # nothing is known of a pipe's width: wide enough that no name is broken
-        console = Console(width=120)
+    # Nothing is known of a pipe's width: wide enough that no name is broken.
+    console = Console(width=None if Console().is_terminal else 120)
     table = Table()
     for title in ("data set", "split", "model", "configuration"):
         table.add_column(title, overflow="fold")  # a name that is cut off cannot be typed

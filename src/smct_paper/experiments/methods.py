@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from smct_paper.experiments.grid import BAYES_OPTIMAL, SMC_TRANSFORMER, Cell
@@ -42,15 +44,13 @@ def settings_of(cell: Cell, profile: Profile) -> dict[str, Any]:
 
 def wanted_of(cells: Iterable[Cell], profile: Profile) -> dict[Cell, dict[str, Any]]:
     """What each cell is run with, as it is written down; a finished cell with anything else does not count."""
-    known: dict[tuple[str, str, str], dict[str, Any]] = {}  # worked out once for all splits and seeds
-    found = {}
-    for cell in cells:
-        key = (cell.dataset, cell.model, cell.config)
-        if key not in known:
-            try:
-                settings = settings_of(cell, profile)
-            except Exception:  # the cell fails with the same error in its worker, where it is written down
-                settings = None
-            known[key] = {"profile": profile.name, "settings": settings, "evaluation": profile.evaluation()}
-        found[cell] = known[key]
-    return found
+
+    @cache
+    def wanted(any_seed: Cell) -> dict[str, Any]:
+        try:
+            settings = settings_of(any_seed, profile)
+        except Exception:  # the cell fails with the same error in its worker, where it is written down
+            settings = None
+        return {"profile": profile.name, "settings": settings, "evaluation": profile.evaluation()}
+
+    return {cell: wanted(replace(cell, seed=0)) for cell in cells}

@@ -7,7 +7,6 @@ from typing import NamedTuple
 N_FOLDS = 5
 """Synthetic data are cross-validated, whatever the profile."""
 
-
 WARMUP_STEPS = 4000
 """Of the schedule of Vaswani et al. (2017)."""
 
@@ -17,6 +16,9 @@ class Epochs(NamedTuple):
 
     others: int
     bayesian: int
+
+    def __str__(self) -> str:
+        return f"{self.others} and {self.bayesian}"
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class Profile:
         n_windows: test windows that are scored, evenly spaced (the same for every model); None: all of them.
         n_samples: samples of each predictive distribution.
         best_seeds: of the best configuration of the SMC Transformer on the chronological split.
+        ablation_seeds: of the same with an ingredient left out.
         baseline_seeds: of every other model and configuration there.
-        ablation_seeds: of the SMC Transformer with an ingredient left out.
         paper_split_seeds: of every model on the paper's split.
     """
 
@@ -61,16 +63,18 @@ class Profile:
 
     def describe(self, seeds: int | None = None) -> str:
         """The profile in plain words; `seeds` is what the user asked for instead of its own numbers."""
-        return f"profile {self.name}: {self._training()}; {self._scoring()}; {self._repetitions(seeds)}."
+        windows = "all" if self.n_windows is None else f"at most {self.n_windows} evenly spaced"
+        scoring = f"scores are taken on {windows} test windows, with {self.n_samples} samples of each forecast"
+        return f"profile {self.name}: {self._training()}; {scoring}; {self._repetitions(seeds)}."
 
     def _training(self) -> str:
         remarks = [
-            f"{_both(epochs)} on {', '.join(name for name, other in self.epochs_on.items() if other == epochs)}"
+            f"{epochs} on {', '.join(name for name, other in self.epochs_on.items() if other == epochs)}"
             for epochs in dict.fromkeys(self.epochs_on.values())
         ]
         longer = PAPER.best_length // self.best_length
         if self.name != PAPER.name:
-            remarks.append(f"in the paper {_both(PAPER.epochs)}")
+            remarks.append(f"in the paper {PAPER.epochs}")
         return (
             f"baselines train {self.epochs.others} epochs, the Bayesian LSTM {self.epochs.bayesian}"
             + (f" ({'; '.join(remarks)})" if remarks else "")
@@ -78,10 +82,6 @@ class Profile:
             + str(self.synthetic_smc_epochs)
             + (f"; the best one trains 1/{longer} as long as in the profile {PAPER.name}" if longer > 1 else "")
         )
-
-    def _scoring(self) -> str:
-        windows = "all" if self.n_windows is None else f"at most {self.n_windows} evenly spaced"
-        return f"scores are taken on {windows} test windows, with {self.n_samples} samples of each forecast"
 
     def _repetitions(self, seeds: int | None) -> str:
         if seeds is not None:
@@ -93,10 +93,6 @@ class Profile:
         )
 
 
-def _both(epochs: Epochs) -> str:
-    return f"{epochs.others} and {epochs.bayesian}"
-
-
 def _seeds(count: int) -> str:
     return f"{count} seed" if count == 1 else f"{count} seeds"
 
@@ -106,9 +102,7 @@ QUICK = Profile(
     epochs=Epochs(12, bayesian=12),
     epochs_on={
         "covid": Epochs(50, bayesian=50),
-        "model1": Epochs(20, bayesian=20),
-        "model2": Epochs(20, bayesian=20),
-        "model3": Epochs(20, bayesian=20),
+        **dict.fromkeys(("model1", "model2", "model3"), Epochs(20, bayesian=20)),
         "weather": Epochs(8, bayesian=6),
     },
     synthetic_smc_epochs=6,

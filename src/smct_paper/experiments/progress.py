@@ -25,7 +25,7 @@ class GridProgress:
         self.finished: list[Cell] = []
         self.failed: dict[Cell, str] = {}
         self._jobs = jobs
-        self._started = monotonic()
+        self.started = monotonic()
         self._cost_left = self._cost = sum(expected_cost(cell) for cell in cells)
         self._seconds = 0.0
 
@@ -38,11 +38,6 @@ class GridProgress:
     def share(self) -> float:
         """Share of the work that is done, by expected cost."""
         return 1.0 - self._cost_left / self._cost if self._cost else 1.0
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the start."""
-        return monotonic() - self._started
 
     def begin(self, cell: Cell) -> None:
         """A worker took a cell."""
@@ -93,20 +88,20 @@ class LiveDisplay(PlainDisplay):
 
     def render(self) -> RenderableType:
         """The bar and the running cells, as they are now."""
-        progress = self._progress
+        progress, now = self._progress, monotonic()
         left = progress.seconds_left()
+        rest = "..." if left is None else f"about {duration(left)} left"
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
             Text(f"{progress.count}/{progress.total} cells"),
             ProgressBar(total=1.0, completed=progress.share, width=30),
-            Text(f"{duration(progress.elapsed)}, " + ("..." if left is None else f"about {duration(left)} left")),
+            Text(f"{duration(now - progress.started)}, {rest}"),
             Text(f"{len(progress.failed)} failed" if progress.failed else "", style="red"),
         )
         running = Table.grid(padding=(0, 2))
         for cell, started in progress.running.items():
             method, repetition = f"{cell.model} {cell.config}", f"{cell.repetition} {cell.seed}"
-            spent = duration(monotonic() - started)
-            running.add_row(f"  {cell.dataset}", cell.split, method, repetition, spent, style="dim")
+            running.add_row(f"  {cell.dataset}", cell.split, method, repetition, duration(now - started), style="dim")
         return Group(bar, running)
 
 
@@ -136,9 +131,8 @@ def duration(seconds: float) -> str:
 
 def summary(record: dict[str, Any]) -> str:
     """One or two scores of each task."""
-    metrics = {task: scores["metrics"] for task, scores in record["tasks"].items()}
-    parts = {
-        task: [f"{name} {found[name]:.4g}" for name in ("mse", "crps") if found.get(name) is not None]
-        for task, found in metrics.items()
-    }
-    return ", ".join(" ".join((task, *shown)) for task, shown in parts.items())
+    parts = []
+    for task, scores in record["tasks"].items():
+        found = {name: scores["metrics"].get(name) for name in ("mse", "crps")}
+        parts.append(" ".join((task, *(f"{name} {value:.4g}" for name, value in found.items() if value is not None))))
+    return ", ".join(parts)

@@ -5,7 +5,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,6 @@ from smct_paper.experiments.versions import versions
 from smct_paper.experiments.workers import Task, Worker, n_cores, wait_for
 
 POLL_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a run: errors by cell, and the number of cells that it finished."""
-
-    finished: int
-    failed: dict[Cell, str]
 
 
 def states(cells: Sequence[Cell], profile: Profile, store: Store) -> dict[Cell, State]:
@@ -63,20 +54,12 @@ def run_grid(
     data_dir: Path | None = None,
     console: Console,
     task: Task = run_cell,
-) -> Outcome:
-    """Run the cells, all of them: leave out the finished ones before (`states`).
+) -> GridProgress:
+    """Run the cells, all of them: leave out the finished ones before (`states`). Returns what finished and failed.
 
     results.json is written at the end, also of a run that is interrupted. A cell that fails is written down with its
-    error, and the rest goes on.
-
-    Args:
-        cells: what to run.
-        profile: how long to train, what to score.
-        store: where results go.
-        jobs: worker processes; None: as many as there are cores, which the workers share.
-        data_dir: where the data sets are; None: where `load_windows` looks by itself.
-        console: shows progress.
-        task: runs a cell in a worker, `run_cell(cell, profile, data_dir)`.
+    error, and the rest goes on. There are as many worker processes as `jobs`, by default as there are cores, which
+    they share; each runs `task(cell, profile, data_dir)`.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or a signal to end; what was finished is written down.
@@ -104,7 +87,7 @@ def run_grid(
             _work_through(queue, (profile, data_dir), jobs, start_worker, progress.begin, ended)
     finally:
         store.assemble()
-    return Outcome(finished=len(progress.finished), failed=progress.failed)
+    return progress
 
 
 def _work_through(
@@ -140,14 +123,10 @@ def _work_through(
 @contextmanager
 def _ending_is_an_interrupt() -> Iterator[None]:
     """Let the signal to end (kill, timeout, a batch system) tidy up as Ctrl-C does."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
         yield
         return
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:

@@ -67,18 +67,17 @@ class SMCMethod(Method):
 
     def settings(self) -> dict[str, Any]:
         """All settings, those of the model with their defaults, so that a result knows what made it."""
-        parts = split_settings({"n_inputs": 1, "n_targets": 1, **self.chosen.model})
-        config = {name: value for part in parts for name, value in part.to_dict().items()}
-        of_the_data = ("n_inputs", "n_targets")
-        return {
-            **asdict(self.chosen),
-            "model": {name: value for name, value in config.items() if name not in of_the_data},
-        }
+        of_the_data = {"n_inputs": 1, "n_targets": 1}
+        parts = [part.to_dict().items() for part in split_settings({**of_the_data, **self.chosen.model})]
+        model = {name: value for part in parts for name, value in part if name not in of_the_data}
+        return {**asdict(self.chosen), "model": model}
 
     def fit(self, data: "Windows", *, seed: int, progress: bool = False) -> dict[str, Any]:
         chosen = self.chosen
         self.n_modelled = data.n_modelled
-        self.units = _typical_changes(data.train) if chosen.units_of_change else data.train.new_ones(data.n_inputs)
+        self.units = data.train.new_ones(data.n_inputs)
+        if chosen.units_of_change:
+            self.units = typical_size(data.train.diff(dim=1), data.train)
         train = _mostly_complete(data.train) / self.units
         held_out = data.validation / self.units
         validation = held_out[evenly_spaced(len(held_out), chosen.validation_windows)]
@@ -129,33 +128,20 @@ class SMCMethod(Method):
 class RescaledMixture(Samples):
     """A mixture in other units: quantiles, cdf and CRPS from draws, and the exact density.
 
-    Args:
-        mixture: the distribution in the model's units.
-        units: what one unit of each target is.
-        generator: source of the draws.
-        n_draws: number of draws.
+    `units` are what one unit of the mixture's targets is.
     """
 
     def __init__(
-        self,
-        mixture: Mixture,
-        units: Float[Tensor, "target"],
-        generator: Generator | None = None,
-        n_draws: int = 1000,
+        self, mixture: Mixture, units: Float[Tensor, "target"], generator: Generator | None = None, n_draws: int = 1000
     ):
         super().__init__(mixture.sample(n_draws, generator) * units)
         self.mixture = mixture
         self.units = units
 
-    def log_prob(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time"]:  # type: ignore[override]
+    def log_prob(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time"]:
         """Joint log density; NaN is integrated out."""
         jacobian = torch.where(x.isnan(), 0.0, self.units.log()).sum(dim=-1)
         return self.mixture.log_prob(x / self.units) - jacobian
-
-
-def _typical_changes(train: Float[Tensor, "window time feature"]) -> Float[Tensor, "feature"]:
-    """The deviation of the one-step changes of each column (1 for a column that never changes)."""
-    return typical_size(train.diff(dim=1), train)
 
 
 def _mostly_complete(train: Float[Tensor, "window time feature"]) -> Float[Tensor, "some time feature"]:

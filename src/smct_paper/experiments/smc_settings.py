@@ -4,24 +4,16 @@ Choices were made on validation data, but for two that docs/results.md names: wh
 to train on synthetic series.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from smc_transformer.learning import Stage
 from smct_paper.datasets import DATASETS, SYNTHETIC
 from smct_paper.experiments.profiles import PROFILES, WARMUP_STEPS
 from smct_paper.experiments.smc_method import SMCMethod, SMCSettings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-PAPER_MODEL: dict[str, Any] = {
-    "d_model": 32,
-    "d_ff": 32,
-    "resampling": "multinomial",
-    "noise_learning": "em",
-    "n_particles": 10,
-}
+PAPER_MODEL = {"d_model": 32, "d_ff": 32, "resampling": "multinomial", "noise_learning": "em", "n_particles": 10}
 """As the paper describes it: one layer, one head, constant Gaussian noise, all covariances by EM."""
 
 BEST_MODEL: dict[str, Any] = {
@@ -47,21 +39,18 @@ BEST = SMCSettings(
 """One configuration for all real data."""
 
 
-def _with_model(**changed: Any) -> "Callable[[SMCSettings], SMCSettings]":
+def _with_model(**changed: Any) -> Callable[[SMCSettings], SMCSettings]:
     return lambda settings: replace(settings, model={**settings.model, **changed})
 
 
-def _each_stage(settings: SMCSettings, change: "Callable[[Stage], Stage]") -> SMCSettings:
+def _each_stage(settings: SMCSettings, change: Callable[[Stage], Stage]) -> SMCSettings:
     """The same change in all stages that there are."""
-    return replace(
-        settings,
-        squared_error=settings.squared_error and change(settings.squared_error),
-        likelihood=change(settings.likelihood),
-        forecast=settings.forecast and change(settings.forecast),
-    )
+    stages = {name: getattr(settings, name) for name in ("squared_error", "likelihood", "forecast")}
+    changed: dict[str, Any] = {name: change(stage) for name, stage in stages.items() if stage is not None}
+    return replace(settings, **changed)
 
 
-ABLATIONS: dict[str, "Callable[[SMCSettings], SMCSettings]"] = {
+ABLATIONS: dict[str, Callable[[SMCSettings], SMCSettings]] = {
     "best-without_latent_noise": _with_model(initial_latent_variance=0.0),
     "best-without_squared_error": lambda settings: replace(settings, squared_error=None),
     "best-without_forecast_training": lambda settings: replace(settings, forecast=None),
@@ -90,14 +79,9 @@ def smc_settings(config: str, dataset: str, profile: str) -> SMCSettings:
     if config == "paper":
         epochs = PROFILES[profile].baseline_epochs("smc_transformer", dataset)
         return _paper(dataset, epochs, n_training_windows=_TRAINING_WINDOWS[dataset])
-    longer = PROFILES[profile].best_length * _length(_TRAINING_WINDOWS[dataset])
+    longer = PROFILES[profile].best_length * (1 if _TRAINING_WINDOWS[dataset] < 10_000 else 2)
     best = _each_stage(BEST, lambda stage: replace(stage, steps=longer * stage.steps))
     return best if config == "best" else ABLATIONS[config](best)
-
-
-def _length(n_training_windows: int) -> int:
-    """How long to train: longer where there are many windows."""
-    return 1 if n_training_windows < 10_000 else 2
 
 
 _TRAINING_WINDOWS = {"covid": 622, "air_quality": 6158, "weather": 48976, "energy": 13802, "stock": 2074}

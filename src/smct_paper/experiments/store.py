@@ -33,8 +33,8 @@ class Store:
         """The file of a cell."""
         return self.cells / f"{cell.name}.json"
 
-    def read(self, cell: Cell) -> dict[str, Any] | None:
-        """The stored record of a cell; None if there is none, or it cannot be read."""
+    def read(self, cell: Cell) -> dict[str, Any]:
+        """The stored record of a cell; empty if there is none, or it cannot be read."""
         return _read(self.path(cell))
 
     def write(self, cell: Cell, record: dict[str, Any]) -> None:
@@ -43,7 +43,7 @@ class Store:
         A failure does not replace a result that is there already: the error is noted beside it.
         """
         before = self.read(cell)
-        if "error" in record and before is not None and "tasks" in before:
+        if "error" in record and "tasks" in before:
             record = before | {"error": record["error"]}
         write_whole(self.path(cell), json.dumps(cell.identity() | record, indent=1, allow_nan=False) + "\n")
 
@@ -63,7 +63,7 @@ class Store:
         "changed" is finished, but run with something else.
         """
         record = self.read(cell)
-        if record is None:
+        if not record:
             return "open"
         if "error" in record:
             return "failed"
@@ -71,12 +71,12 @@ class Store:
 
     def failures(self) -> dict[str, str]:
         """The last line of the error of each cell that failed, by the cell's name."""
-        records = {path.stem: _read(path) or {} for path in sorted(self.cells.glob("*.json"))}
+        records = {path.stem: _read(path) for path in sorted(self.cells.glob("*.json"))}
         return {name: last_line(record["error"]) for name, record in records.items() if record.get("error")}
 
     def assemble(self) -> list[dict[str, Any]]:
         """Write results.json: a row for each task of each finished cell in the folder; returns the rows."""
-        records = [_read(path) or {} for path in sorted(self.cells.glob("*.json"))]
+        records = [_read(path) for path in sorted(self.cells.glob("*.json"))]
         rows = rounded([row for record in records if "tasks" in record for row in _rows(record)])
         # A row on a line: short enough to commit, and a difference shows which cells changed.
         write_whole(self.results, "[\n" + ",\n".join(json.dumps(row, allow_nan=False) for row in rows) + "\n]\n")
@@ -111,12 +111,12 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):
-        return None
-    return record if isinstance(record, dict) else None
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:

@@ -18,12 +18,9 @@ def versions() -> dict[str, str]:
 def package_commit(package: Path) -> str | None:
     """The commit that holds a package, with "-changed" if its files differ from it; None outside a repository."""
     # An installed package may lie in an environment inside some other repository, which says nothing about it.
-    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return None
-    commit = _git(package, "rev-parse", "HEAD")
-    if commit is None:
-        return None
-    return f"{commit}-changed" if _git(package, "status", "--porcelain", "--", ".") else commit
+    tracked = _git(package, "ls-files", "--error-unmatch", "__init__.py") is not None
+    commit = _git(package, "rev-parse", "HEAD") if tracked else None
+    return f"{commit}-changed" if commit and _git(package, "status", "--porcelain", "--", ".") else commit
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -59,9 +59,7 @@ def wait_for(workers: Sequence[Worker], seconds: float) -> list[Worker]:
 
 def n_cores() -> int:
     """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _serve(orders: Connection, task: Task, n_threads: int) -> None:
@@ -75,15 +73,12 @@ def _serve(orders: Connection, task: Task, n_threads: int) -> None:
     torch.set_num_threads(n_threads)
     with suppress(EOFError, OSError):  # the parent hung up (a reset if an answer is unread): nothing to complain about
         while True:
-            orders.send(_answer(task, orders.recv()))
-
-
-def _answer(task: Task, arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """What the task says, or its error."""
-    try:
-        return task(*arguments)
-    except Exception:
-        return {"error": "".join(traceback.format_exc().splitlines(keepends=True)[-ERROR_LINES:]).strip()}
+            arguments = orders.recv()
+            try:
+                answer = task(*arguments)
+            except Exception:
+                answer = {"error": "".join(traceback.format_exc().splitlines(keepends=True)[-ERROR_LINES:]).strip()}
+            orders.send(answer)
 
 
 def _end_with_parent() -> None:

@@ -15,7 +15,7 @@ from smct_paper.experiments.report import figures
 from smct_paper.experiments.report.figures.calibration import coverage_curve, pit_density
 from smct_paper.experiments.report.figures.predictive import predictive_bands, predictive_figure
 from smct_paper.experiments.report.figures.steps import picp_per_step, step_figure
-from smct_paper.experiments.report.figures.style import dashes
+from smct_paper.experiments.report.figures.style import line
 from smct_paper.experiments.report.figures.unique import unique_counts
 from smct_paper.experiments.report.results import MethodKey, Results, Row
 
@@ -119,9 +119,10 @@ def test_trained_figures_are_kept_and_drawn_again_without_training(tmp_path, mon
 
 
 def test_configurations_of_the_paper_are_dashed():
-    styles = {config: dashes(MethodKey("smc_transformer", config)) for config in ("paper", "paper-30", "best-30")}
+    configs = ("paper", "paper-30", "best-30")
+    styles = {config: line(MethodKey("smc_transformer", config))["linestyle"] for config in configs}
     assert styles == {"paper": "--", "paper-30": "--", "best-30": "-"}
-    assert dashes(MethodKey("lstm", "paper")) == "-"
+    assert line(MethodKey("lstm", "paper"))["linestyle"] == "-"
 
 
 def test_missing_data_leave_out_a_figure_and_say_so(tmp_path, monkeypatch, console):

@@ -9,7 +9,7 @@ from smct_paper.experiments.report.optimum import optimum
 from smct_paper.experiments.report.ranking import best_intervals, lowest
 
 
-def test_numbers_of_the_paper_are_those_of_the_protocol():
+def test_numbers_of_the_paper_are_those_of_its_tables():
     assert paper_numbers.SYNTHETIC["lstm_dropout_0.2", "model1"] == (0.53, 0.0099)
     assert paper_numbers.SYNTHETIC["smc_transformer_30", "model2"] == (0.34, 0.35)
     assert paper_numbers.UNISTEP["lstm", "stock"] == IntervalNumbers(0.055, None, None)
@@ -68,7 +68,7 @@ def test_the_rule_finds_the_winners_that_the_paper_marks():
 @pytest.mark.parametrize(
     ("dataset", "mse", "nll"), [("model1", 0.5, 1.0724), ("model2", 0.324, None), ("model3", None, 0.382)]
 )
-def test_optimum_is_that_of_the_protocol(dataset, mse, nll):
+def test_optimum_has_the_known_values(dataset, mse, nll):
     best = optimum(dataset)
     assert mse is None or best.mse == pytest.approx(mse, abs=5e-4)
     assert nll is None or best.nll == pytest.approx(nll, abs=5e-4)

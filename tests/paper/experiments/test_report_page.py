@@ -17,7 +17,7 @@ from smct_paper.experiments.profiles import QUICK
 from smct_paper.experiments.report import write_report
 from smct_paper.experiments.report.figures.style import spread
 from smct_paper.experiments.report.results import Results, Row
-from smct_paper.experiments.report.tables import latents_table
+from smct_paper.experiments.report.tables.ingredients import latents_table
 from smct_paper.experiments.store import rounded
 
 VOID = {"meta", "br", "img"}

@@ -7,15 +7,11 @@ import pytest
 
 from smct_paper.experiments.report.cells import MISSING, NOT_RUN, number, to_markdown
 from smct_paper.experiments.report.results import MethodKey, Results, Row
-from smct_paper.experiments.report.tables import (
-    ablation_table,
-    crps_table,
-    grid_table,
-    interval_table,
-    score_table,
-    synthetic_table,
-    time_table,
-)
+from smct_paper.experiments.report.tables.ingredients import ablation_table
+from smct_paper.experiments.report.tables.intervals import interval_table
+from smct_paper.experiments.report.tables.runs import grid_table, time_table
+from smct_paper.experiments.report.tables.scores import crps_table, score_table
+from smct_paper.experiments.report.tables.synthetic import synthetic_table
 
 
 def results_of(rows):

@@ -11,7 +11,6 @@ from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import ForecastScore, Likelihood, SquaredError, Stage, Trainer
 from smc_transformer.nn.observation import GaussianMixture
 from smct_paper.datasets import SYNTHETIC, Windows
-from smct_paper.experiments import smc_method as smc_method_module
 from smct_paper.experiments.smc_method import RescaledMixture, SMCMethod, SMCSettings
 from smct_paper.experiments.smc_settings import ABLATIONS, BEST, smc_settings
 
@@ -179,10 +178,16 @@ def test_units_do_not_matter_to_a_method_that_has_its_own():
     torch.testing.assert_close(other_distribution.log_prob(other.test[:, 1:]), expected, rtol=1e-4, atol=1e-4)
 
 
+def fitted_to(train):
+    """A method after one short stage on these windows, and the facts of its training."""
+    method = SMCMethod(replace(SMALL, squared_error=None, forecast=None, widen_to=None))
+    return method, method.fit(replace(windows(), train=train), seed=0)
+
+
 def test_constant_columns_keep_their_units():
     x = windows().train
     x[..., 1] = 0.3
-    units = smc_method_module._typical_changes(x)
+    units = fitted_to(x)[0].units
     assert units[1] == 1.0
     assert units.isfinite().all()
 
@@ -191,14 +196,14 @@ def test_missing_values_have_no_part_in_the_units():
     x = windows(gaps=0.3).train
     changes = x.diff(dim=1).flatten(0, 1)
     expected = [float(column[~column.isnan()].std(correction=0)) for column in changes.T]
-    torch.testing.assert_close(smc_method_module._typical_changes(x), torch.tensor(expected))
+    torch.testing.assert_close(fitted_to(x)[0].units, torch.tensor(expected))
 
 
 @pytest.mark.parametrize(("n_with_gaps", "n_left"), [(0, 20), (2, 18), (3, 20), (20, 20)])
 def test_windows_with_gaps_are_left_out_if_they_are_few(n_with_gaps, n_left):
-    x = torch.zeros(20, 4, 2)
+    x = windows().train[:20].clone()
     x[:n_with_gaps, 2, 0] = math.nan
-    assert len(smc_method_module._mostly_complete(x)) == n_left
+    assert fitted_to(x)[1]["training_windows"] == n_left
 
 
 def test_validation_windows_are_not_too_many(trainers):
@@ -266,7 +271,7 @@ def test_all_settings_can_be_written_down(config, profile):
         assert json.loads(json.dumps(settings)) == settings
         assert "initial_observation_variance" in settings["model"]  # defaults are written too
         assert "n_inputs" not in settings["model"]  # but not what follows from the data
-        assert settings["test_particles"] >= 256  # as PROTOCOL asks of likelihoods
+        assert settings["test_particles"] >= 256  # fewer would make likelihoods noisy
 
 
 @pytest.mark.parametrize("config", ABLATIONS)

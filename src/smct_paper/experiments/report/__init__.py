@@ -4,6 +4,5 @@
 """
 
 from smct_paper.experiments.report.page import write_report
-from smct_paper.experiments.report.results import Results, read_results
 
-__all__ = ["Results", "read_results", "write_report"]
+__all__ = ["write_report"]

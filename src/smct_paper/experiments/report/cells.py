@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from smct_paper.experiments.report.results import Average
 
@@ -11,8 +11,7 @@ MARKS = {"met": "✓", "missed": "✗", "open": "?"}
 """Signs beside the colours, for readers who cannot tell the colours apart."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A line of a cell."""
 
     text: str
@@ -20,16 +19,14 @@ class Part:
     best: bool = False
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """What stands in one place of a table; the kind is a class of the page's style: "paper", "missing", "met", ..."""
 
     parts: tuple[Part, ...] = ()
     kind: str = ""
 
 
-@dataclass(frozen=True)
-class TableRow:
+class TableRow(NamedTuple):
     """A line of a table."""
 
     heading: str
@@ -37,8 +34,7 @@ class TableRow:
     kind: str = ""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table with its footnotes."""
 
     title: str

@@ -10,6 +10,9 @@ from smct_paper.experiments.report.names import dataset_title
 from smct_paper.experiments.report.results import Average
 
 MET, MISSED, OPEN = "met", "missed", "open"
+SHOWN = "{:.3f} [{} {:.3f}]"
+Least = tuple[int, str]
+"""How many repetitions a verdict needs, and what they are."""
 
 
 class Condition(NamedTuple):
@@ -45,7 +48,7 @@ def compare(
     average: Average | None,
     holds: Callable[[float], bool],
     text: Callable[[float], str],
-    least: tuple[int, str],
+    least: Least,
     undecided: str = "",
 ) -> Condition | None:
     """A condition on a mean; with fewer than `least` repetitions (or something undecided) it can only be missed."""
@@ -60,13 +63,7 @@ def compare(
 
 
 def bounded(
-    average: Average | None,
-    sign: str,
-    bound: float,
-    least: tuple[int, str],
-    *,
-    shown: str = "{:.3f} [{} {:.3f}]",
-    undecided: str = "",
+    average: Average | None, sign: str, bound: float, least: Least, *, shown: str = SHOWN, undecided: str = ""
 ) -> Condition | None:
     """Whether a mean keeps to a bound; `sign` is "<", "≤" or "≥", and `shown` formats mean, sign and bound."""
     keeps = {"<": lt, "≤": le, "≥": ge}[sign]

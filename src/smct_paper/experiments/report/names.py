@@ -1,20 +1,13 @@
 """Methods and data sets as the report calls and orders them."""
 
-from collections.abc import Iterable
+import re
 
+from smct_paper.experiments.paper_numbers import REAL_DATASETS
 from smct_paper.experiments.report.results import MethodKey
 
-DATASET_TITLES = {
-    "model1": "Model I",
-    "model2": "Model II",
-    "model3": "Model III",
-    "covid": "covid",
-    "air_quality": "air quality",
-    "weather": "weather",
-    "energy": "energy",
-    "stock": "stock",
-}
 SYNTHETIC_DATASETS = ("model1", "model2", "model3")
+DATASET_TITLES = dict(zip(SYNTHETIC_DATASETS, ("Model I", "Model II", "Model III"), strict=True))
+DATASET_TITLES |= {name: name.replace("_", " ") for name in REAL_DATASETS}
 PAPER, BEST = MethodKey("smc_transformer", "paper"), MethodKey("smc_transformer", "best")
 
 BASELINES = (
@@ -40,19 +33,15 @@ _MODEL_TITLES = {
     "transformer": "Transformer",
     "bayesian_lstm": "Bayesian LSTM",
     "naive": "naive forecast",
-    "autoregression": "autoregression",
     "bayes_optimal": "Bayes-optimal",
 }
 
 
 def model_title(model: str) -> str:
     """A model's name in tables; the paper's `bayesian_lstm` and `smc_transformer_10` too."""
-    if "_dropout_" in model:
-        network, rate = model.split("_dropout_")
-        return f"{_MODEL_TITLES[network]}, dropout {rate}"
-    for name in ("bayesian_lstm", "smc_transformer"):
-        if model.startswith(f"{name}_"):
-            return f"{_MODEL_TITLES[name]}, M = {model.removeprefix(f'{name}_')}"
+    found = re.fullmatch(r"(.+?)_(dropout_)?([\d.]+)", model)
+    if found is not None and found[1] in _MODEL_TITLES:
+        return f"{_MODEL_TITLES[found[1]]}, {'dropout' if found[2] else 'M ='} {found[3]}"
     return _MODEL_TITLES.get(model, model.replace("_", " "))
 
 
@@ -77,15 +66,14 @@ def is_ablation(method: MethodKey) -> bool:
     return method.model == "smc_transformer" and ingredient != method.config and not ingredient.isdigit()
 
 
-def real_methods(found: Iterable[MethodKey]) -> list[MethodKey]:
+def real_methods(found: set[MethodKey]) -> list[MethodKey]:
     """Rows of a table on real data: the grid's methods, run or not, then what else has results."""
-    found = set(found)
     return _with_others([key for key in REAL_METHODS if key in found or key not in ON_REQUEST], found)
 
 
-def synthetic_methods(found: Iterable[MethodKey]) -> list[MethodKey]:
+def synthetic_methods(found: set[MethodKey]) -> list[MethodKey]:
     """Rows of a table on synthetic data, in the same way."""
-    return _with_others(list(SYNTHETIC_METHODS), set(found))
+    return _with_others(list(SYNTHETIC_METHODS), found)
 
 
 def _with_others(known: list[MethodKey], found: set[MethodKey]) -> list[MethodKey]:

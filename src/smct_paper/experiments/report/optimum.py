@@ -4,6 +4,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import norm
 
 from smct_paper.datasets.synthetic import SYNTHETIC, MixtureAutoregression
 
@@ -36,13 +37,12 @@ def optimum(dataset: str) -> Optimum:
 def _nll(source: MixtureAutoregression) -> float:
     grid = np.linspace(-REACH, REACH, N_NODES)
     width = grid[1] - grid[0]
-    transition = np.zeros((N_NODES, N_NODES))  # density of X_{t+1} (columns) given X_t (rows)
-    for coefficient, probability in zip(source.coefficients, source.probabilities, strict=True):
-        distances = grid[None, :] - coefficient * grid[:, None]
-        density = np.exp(-(distances**2) / (2 * source.variance)) / np.sqrt(2 * np.pi * source.variance)
-        transition += probability * density
+    transition = sum(  # density of X_{t+1} (columns) given X_t (rows)
+        probability * norm.pdf(grid, coefficient * grid[:, None], np.sqrt(source.variance))
+        for coefficient, probability in zip(source.coefficients, source.probabilities, strict=True)
+    )
     entropy = -width * (transition * np.log(np.maximum(transition, 1e-300))).sum(axis=1)
-    distribution = np.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi)
+    distribution = norm.pdf(grid)
     total = 0.0
     for _ in range(N_STEPS):
         total += width * float(distribution @ entropy)

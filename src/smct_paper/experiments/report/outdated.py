@@ -12,7 +12,7 @@ def cells_of_other_settings(results: Results) -> list[str]:
     found = []
     for profile in PROFILES.values():
         cells = {
-            Cell(row.dataset, row.split, row.method.model, row.method.config, row.repetition): row
+            Cell(row.dataset, row.split, *row.method, row.repetition): row
             for row in results.rows
             if (row.task, row.profile) == ("unistep", profile.name) and row.settings is not None
         }

@@ -19,20 +19,27 @@ from smct_paper.experiments.report.figures import Picture, write_figures
 from smct_paper.experiments.report.names import SYNTHETIC_DATASETS
 from smct_paper.experiments.report.outdated import cells_of_other_settings
 from smct_paper.experiments.report.results import Results, read_results
-from smct_paper.experiments.report.tables import (
-    ablation_table,
-    crps_table,
-    grid_table,
-    interval_table,
-    latents_table,
-    score_table,
-    synthetic_table,
-    time_table,
-)
+from smct_paper.experiments.report.tables.ingredients import ablation_table, latents_table
+from smct_paper.experiments.report.tables.intervals import interval_table
+from smct_paper.experiments.report.tables.runs import SPLITS, grid_table, time_table
+from smct_paper.experiments.report.tables.scores import crps_table, score_table
+from smct_paper.experiments.report.tables.synthetic import synthetic_table
 from smct_paper.experiments.report.targets import chronological_checks, paper_checks, synthetic_checks
 
 TEMPLATES = Path(__file__).parent / "templates"
 TASKS = ("unistep", "multistep")
+PAPER_SPLIT = (
+    "Overlapping windows are shuffled before they are split, as the paper does, so that test values leak into "
+    "training. These tables are for comparison with the paper only."
+)
+CHRONOLOGICAL = (
+    "Windows are cut in time (covid: by county), so that no test value is seen in training: the numbers to trust. "
+    "The two tables of CRPS first, then all scores of each data set."
+)
+OTHER_SETTINGS = (
+    "These were run with settings that this version does not have any more, in part or as a whole: what the page says "
+    "of a profile is not true of them. The next run does them again."
+)
 
 
 @dataclass(frozen=True)
@@ -51,16 +58,10 @@ class Section:
 
 
 def write_report(results_dir: Path, out: Path, console: Console, *, train: bool = True) -> list[Path]:
-    """Write report.md, report.html, the pictures, and beside them the results.json that they show.
+    """Write report.md, report.html, the pictures, and beside them the results.json that they show; returns the files.
 
-    Args:
-        results_dir: folder with results.json; what the figures that train found is kept there.
-        out: folder to write to.
-        console: where it is said what is being done.
-        train: whether to train the models of two figures, if they are not kept already (a few minutes).
-
-    Returns:
-        The files that were written.
+    The models of two figures are trained (a few minutes) if `train` is set and what they show is not kept in
+    `results_dir` already.
 
     Raises:
         FileNotFoundError: if there are no results.
@@ -80,21 +81,26 @@ def write_report(results_dir: Path, out: Path, console: Console, *, train: bool 
     return written
 
 
-def report_sections(results: Results, pictures: Sequence[Picture] = ()) -> list[Section]:
+def report_sections(results: Results, pictures: Sequence[Picture]) -> list[Section]:
     """All that the page says, from top to bottom."""
     sections = [_grid_section(results), _target_section(results)]
-    if results.methods(split="folds"):
-        sections.append(_synthetic_section(results))
-    if results.methods(split="paper"):
-        sections.append(_paper_section(results))
-    if results.methods(split="chronological"):
-        sections.append(_chronological_section(results))
+    found = {split: {row.dataset for row in results.select(split=split)} for split in SPLITS}
+    if found["folds"]:
+        tables = [synthetic_table(results, name) for name in SYNTHETIC_DATASETS if name in found["folds"]]
+        sections.append(Section("Synthetic series", tables=tables))
+    if found["paper"]:
+        tables = [interval_table(results, task) for task in TASKS]
+        sections.append(Section("Real data, as in the paper", [PAPER_SPLIT], tables))
+    if found["chronological"]:
+        datasets = [name for name in REAL_DATASETS if name in found["chronological"]]
+        tables = [crps_table(results, task) for task in reversed(TASKS)]
+        tables += [score_table(results, task, name) for task in TASKS for name in datasets]
+        sections.append(Section("Real data, cut in time", [CHRONOLOGICAL], tables))
     ingredients = [table for table in (ablation_table(results), latents_table(results)) if table is not None]
     if ingredients:
         sections.append(Section("Ingredients", tables=ingredients))
-    if pictures:
-        sections.append(Section("Figures", pictures=pictures))
-    times = (time_table(results, split) for split in ("folds", "chronological", "paper"))
+    sections.append(Section("Figures", pictures=pictures))
+    times = (time_table(results, split) for split in SPLITS)
     sections.append(Section("Training times", tables=[table for table in times if table is not None]))
     if results.failures:
         rows = [TableRow(cell, (text_cell(reason),)) for cell, reason in results.failures.items()]
@@ -102,12 +108,8 @@ def report_sections(results: Results, pictures: Sequence[Picture] = ()) -> list[
         sections.append(Section("Failed cells", [text], [Table("", ("cell", "error"), rows)]))
     others = cells_of_other_settings(results)
     if others:
-        text = (
-            "These were run with settings that this version does not have any more, in part or as a whole: what the "
-            "page says of a profile is not true of them. The next run does them again."
-        )
         rows = [TableRow(cell, ()) for cell in others]
-        sections.append(Section("Cells of other settings", [text], [Table("", ("cell",), rows)]))
+        sections.append(Section("Cells of other settings", [OTHER_SETTINGS], [Table("", ("cell",), rows)]))
     return sections
 
 
@@ -125,9 +127,9 @@ def _grid_section(results: Results) -> Section:
 
 def _target_section(results: Results) -> Section:
     groups = (
-        ("Synthetic series", synthetic_checks(results), SYNTHETIC_DATASETS),
-        ("Real data, split `paper`", paper_checks(results), REAL_DATASETS),
-        ("Real data, split `chronological`", chronological_checks(results), REAL_DATASETS),
+        ("Synthetic series", [*synthetic_checks(results)], SYNTHETIC_DATASETS),
+        ("Real data, split `paper`", [*paper_checks(results)], REAL_DATASETS),
+        ("Real data, split `chronological`", [*chronological_checks(results)], REAL_DATASETS),
     )
     every = [check for _, checks, _ in groups for check in checks]
     text = [
@@ -145,31 +147,6 @@ def _count(checks: list[Check], config: str) -> str:
     return f"Configuration `{config}`: {counted or f'none {MET}'} of {len(verdicts)}."
 
 
-def _synthetic_section(results: Results) -> Section:
-    found = {row.dataset for row in results.select(split="folds")}
-    tables = [synthetic_table(results, name) for name in SYNTHETIC_DATASETS if name in found]
-    return Section("Synthetic series", tables=tables)
-
-
-def _paper_section(results: Results) -> Section:
-    text = (
-        "Overlapping windows are shuffled before they are split, as the paper does, so that test values leak into "
-        "training. These tables are for comparison with the paper only."
-    )
-    return Section("Real data, as in the paper", [text], [interval_table(results, task) for task in TASKS])
-
-
-def _chronological_section(results: Results) -> Section:
-    found = {row.dataset for row in results.select(split="chronological")}
-    tables = [crps_table(results, task) for task in reversed(TASKS)]
-    tables += [score_table(results, task, name) for task in TASKS for name in REAL_DATASETS if name in found]
-    text = (
-        "Windows are cut in time (covid: by county), so that no test value is seen in training: the numbers to trust. "
-        "The two tables of CRPS first, then all scores of each data set."
-    )
-    return Section("Real data, cut in time", [text], tables)
-
-
 def _rendered(template: str, sections: list[Section]) -> str:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -179,14 +156,10 @@ def _rendered(template: str, sections: list[Section]) -> str:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"markdown": to_markdown, "code": _with_code, "data_uri": _data_uri}
+    environment.filters |= {"markdown": to_markdown, "code": _with_code, "base64": base64.b64encode}
     return environment.get_template(template).render(sections=sections, marks=MARKS)
 
 
 def _with_code(text: str) -> Markup:
     """Words between backticks as code, the rest escaped."""
     return Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", str(escape(text))))
-
-
-def _data_uri(path: Path) -> str:
-    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from smct_paper.experiments.store import Store
 
-_INDEXED = {"dataset", "method"}
 HOW_TO_RUN = "make some with: smct experiment run synthetic, or: smct experiment run realworld"
 
 
@@ -81,14 +80,15 @@ class Results:
 
     def select(self, **wanted: Any) -> list[Row]:
         """Rows whose attributes are those given, by repetition."""
-        rows = self._index.get((wanted["dataset"], wanted["method"]), []) if wanted.keys() >= _INDEXED else self.rows
+        key = (wanted.get("dataset"), wanted.get("method"))
+        rows = self.rows if None in key else self._index.get(key, [])
         found = [row for row in rows if all(getattr(row, name) == value for name, value in wanted.items())]
         return sorted(found, key=lambda row: row.repetition)
 
     @cached_property
-    def _index(self) -> dict[tuple[str, MethodKey], list[Row]]:
+    def _index(self) -> dict[tuple[Any, Any], list[Row]]:
         """Rows by data set and method: tables ask for them thousands of times."""
-        index: dict[tuple[str, MethodKey], list[Row]] = {}
+        index: dict[tuple[Any, Any], list[Row]] = {}
         for row in self.rows:
             index.setdefault((row.dataset, row.method), []).append(row)
         return index
@@ -124,9 +124,7 @@ def read_results(results_dir: Path) -> Results:
         FileNotFoundError: if there are no results; the message says which command makes them.
     """
     store = Store(results_dir)
-    if not store.results.exists():
-        raise FileNotFoundError(f"no results in {results_dir} (results.json is missing); {HOW_TO_RUN}")
-    rows = json.loads(store.results.read_text(encoding="utf-8"))
+    rows = json.loads(store.results.read_text(encoding="utf-8")) if store.results.exists() else []
     if not rows:
-        raise FileNotFoundError(f"no results in {store.results}: the list is empty; {HOW_TO_RUN}")
+        raise FileNotFoundError(f"no results in {store.results}, which is missing or an empty list; {HOW_TO_RUN}")
     return Results([Row.read(row) for row in rows], store.failures())

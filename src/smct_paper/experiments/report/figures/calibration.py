@@ -62,7 +62,7 @@ def calibration_figure(results: Results, datasets: tuple[str, ...], split: str, 
         grid[row, 0].set_ylabel(dataset_title(dataset), fontsize=9.5)
         curves = {method: coverage_curve(results, dataset, split, task, method) for method in methods}
         _draw_curves(grid[row, -1], curves)
-        ends = [(shares[-1], short_title(key), colour(key)) for key, (_, shares) in curves.items() if shares]
+        ends = {method: shares[-1] for method, (_, shares) in curves.items() if shares}
         style.label_lines(grid[row, -1], ends, 0.95, HEIGHT - 0.3, size=6.5)
     for axes in grid[:, 1:-1].flatten():
         axes.tick_params(labelleft=False)
@@ -75,8 +75,7 @@ def calibration_figure(results: Results, datasets: tuple[str, ...], split: str, 
 
 def _draw_histogram(axes: Axes, density: list[float], ink: str) -> None:
     tidy(axes)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, CEILING)
+    axes.set(xlim=(0, 1), ylim=(0, CEILING))
     axes.set_xticks([0, 0.5, 1], ["0", "½", "1"])
     axes.set_yticks([0, 1, 2, 3, 4], ["", "1", "", "", ""])
     if not density:
@@ -89,18 +88,16 @@ def _draw_histogram(axes: Axes, density: list[float], ink: str) -> None:
     for index, value in enumerate(density):
         if value > CEILING:
             side, shift = ("left", 7) if index < len(density) / 2 else ("right", -7)
-            top = axes.annotate(
-                f"{value:.0f}", ((index + 0.5) * width, CEILING), (shift, -2), textcoords="offset points"
-            )
-            top.set(ha=side, va="top", fontsize=7, color=INK)
+            top = ((index + 0.5) * width, CEILING)
+            label = axes.annotate(f"{value:.0f}", top, (shift, -2), textcoords="offset points")
+            label.set(ha=side, va="top", fontsize=7, color=INK)
 
 
 def _draw_curves(axes: Axes, curves: dict[MethodKey, tuple[list[float], list[float]]]) -> None:
     tidy(axes)
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
     for method, (levels, shares) in reversed(curves.items()):
-        axes.plot(levels, shares, color=colour(method), linestyle=style.dashes(method), linewidth=1.4)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
+        axes.plot(levels, shares, **style.line(method), linewidth=1.4)
+    axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.set_xticks([0, 0.5, 1], ["0", "½", "1"])
     axes.set_yticks([0, 0.5, 1], ["0", "½", "1"])

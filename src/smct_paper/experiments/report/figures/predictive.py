@@ -12,7 +12,7 @@ from rich.console import Console
 
 from smct_paper.baselines import Method
 from smct_paper.datasets import SYNTHETIC, Windows, load_windows
-from smct_paper.experiments.grid import FOLDS, Cell
+from smct_paper.experiments.grid import FOLDS, SYNTHETIC_CONFIGS, Cell
 from smct_paper.experiments.methods import build_method, settings_of
 from smct_paper.experiments.profiles import QUICK
 from smct_paper.experiments.report.figures.cache import rounded
@@ -21,13 +21,8 @@ from smct_paper.experiments.report.names import BASELINES, method_title
 from smct_paper.experiments.report.results import MethodKey
 
 DATASET, FOLD, SEQUENCE = "model1", 0, 0
-CELLS = {
-    method: Cell(DATASET, FOLDS, method.model, method.config, FOLD)
-    for method in (
-        *(MethodKey("smc_transformer", config) for config in ("paper-10", "paper-30", "best-10", "best-30")),
-        *BASELINES,
-    )
-}
+METHODS = (*(MethodKey("smc_transformer", config) for config in SYNTHETIC_CONFIGS), *BASELINES)
+CELLS = {method: Cell(DATASET, FOLDS, *method, FOLD) for method in METHODS}
 N_COLUMNS = 4
 
 

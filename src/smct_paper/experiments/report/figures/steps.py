@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from smct_paper.experiments.paper_numbers import REAL_DATASETS
 from smct_paper.experiments.report.figures import style
-from smct_paper.experiments.report.figures.style import FAINT, SHOWN, colour, label_lines, short_title
+from smct_paper.experiments.report.figures.style import FAINT, SHOWN
 from smct_paper.experiments.report.names import dataset_title
 from smct_paper.experiments.report.ranking import LEVEL
 from smct_paper.experiments.report.results import MethodKey, Results
@@ -21,12 +21,8 @@ def picp_per_step(results: Results, dataset: str, split: str, method: MethodKey)
     """The multistep PICP at each step, averaged over seeds; empty where there is none."""
     rows = results.select(dataset=dataset, split=split, task="multistep", method=method)
     curves = [row.per_step["picp"] for row in rows if row.per_step.get("picp")]
-    return [_mean(values) for values in zip(*curves, strict=True)]
-
-
-def _mean(values: tuple[float | None, ...]) -> float:
-    seen = [value for value in values if value is not None]
-    return fmean(seen) if seen else math.nan
+    steps = [[value for value in values if value is not None] for values in zip(*curves, strict=True)]
+    return [fmean(seen) if seen else math.nan for seen in steps]
 
 
 def step_figure(results: Results, split: str) -> Figure | None:
@@ -41,8 +37,8 @@ def step_figure(results: Results, split: str) -> Figure | None:
     figure, panels = style.panels(len(shown), 3, 3.9, HEIGHT)
     for axes, dataset in zip(panels, shown, strict=False):
         _draw(axes, curves[dataset])
-        ends = [(curve[-1], short_title(method), colour(method)) for method, curve in curves[dataset].items()]
-        label_lines(axes, ends, float(len(next(iter(curves[dataset].values())))), HEIGHT - 0.7)
+        ends = {method: curve[-1] for method, curve in curves[dataset].items()}
+        style.label_lines(axes, ends, float(len(next(iter(curves[dataset].values())))), HEIGHT - 0.7)
         axes.set_title(dataset_title(dataset), fontsize=10, loc="left")
     return figure
 
@@ -52,7 +48,7 @@ def _draw(axes: Axes, curves: dict[MethodKey, list[float]]) -> None:
     axes.axhline(LEVEL, color=FAINT, linewidth=1)
     axes.annotate("0.95", (1, LEVEL), xytext=(3, 2), textcoords="offset points", fontsize=7.5, color="#616e7c")
     for method, curve in reversed(curves.items()):  # the SMC Transformer on top
-        axes.plot(range(1, len(curve) + 1), curve, color=colour(method), linestyle=style.dashes(method), linewidth=1.6)
+        axes.plot(range(1, len(curve) + 1), curve, **style.line(method), linewidth=1.6)
     lowest = min(min(curve) for curve in curves.values())
     axes.set_ylim(max(0.0, min(0.8, lowest) - 0.04), 1.02)
     axes.set_xlim(1, max(len(curve) for curve in curves.values()))

@@ -5,7 +5,7 @@ same colour in every figure.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -60,9 +60,10 @@ def short_title(method: MethodKey) -> str:
     return f"{short.get(network, network)} drop {rate}" if rate else short.get(network, network)
 
 
-def dashes(method: MethodKey) -> str:
-    """The two configurations of the SMC Transformer share a colour, so that one is dashed."""
-    return "--" if method.model == PAPER.model and method.config.startswith(PAPER.config) else "-"
+def line(method: MethodKey) -> dict[str, Any]:
+    """How a method's line is drawn; both configurations of the SMC Transformer have one colour, the paper's dashes."""
+    dashed = method.model == PAPER.model and method.config.startswith(PAPER.config)
+    return {"color": colour(method), "linestyle": "--" if dashed else "-"}
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -106,19 +107,17 @@ def spread(positions: Sequence[float], gap: float, low: float, high: float) -> l
     return places
 
 
-def label_lines(
-    axes: Axes, ends: Sequence[tuple[float, str, str]], last: float, height: float, *, size: float = 7.5
-) -> None:
-    """Names at the right ends of lines, in a panel whose limits are set.
+def label_lines(axes: Axes, ends: Mapping[MethodKey, float], last: float, height: float, *, size: float = 7.5) -> None:
+    """Names at the right ends of the methods' lines, in a panel whose limits are set.
 
-    `ends` has the height of each line's end, its name and its colour; `last` is where lines end, and `height` that of
-    the panel, about, in inches.
+    Lines end at `last`, each in the height that `ends` gives; the panel has about this height in inches.
     """
     low, high = axes.get_ylim()
-    places = spread([end for end, _, _ in ends], (high - low) * 1.25 * size / (72 * height), low, high)
-    for (end, name, ink), place in zip(ends, places, strict=True):
+    places = spread(list(ends.values()), (high - low) * 1.25 * size / (72 * height), low, high)
+    for (method, end), place in zip(ends.items(), places, strict=True):
+        ink = colour(method)
         axes.annotate(
-            name,
+            short_title(method),
             (last, min(max(end, low), high)),
             xytext=(1.03, (place - low) / (high - low)),
             textcoords="axes fraction",

@@ -40,19 +40,17 @@ def train_and_count(console: Console) -> dict[str, Any]:
     model = SMCTransformer(SMCTransformerConfig(), generator=0)
     Trainer(model, epochs=EPOCHS, seed=0, progress=False).fit(data.train, data.validation)
     test = data.test[:N_SEQUENCES]
-    curves = [
-        {"smoother": smoother, "lag": lag, **_summary(unique_counts(model, test, smoother, lag, N_PARTICLES))}
-        for smoother, lag in SMOOTHERS
-    ]
+    curves = []
+    for smoother, lag in SMOOTHERS:
+        counts = unique_counts(model, test, smoother, lag, N_PARTICLES).double()
+        lower, upper = counts.quantile(torch.tensor([0.025, 0.975]).double(), dim=0)
+        band = {"mean": counts.mean(dim=0), "lower": lower, "upper": upper}
+        curves.append({"smoother": smoother, "lag": lag, **{name: rounded(band[name], 2) for name in band}})
     return {"dataset": "covid", "particles": N_PARTICLES, "sequences": len(test), "epochs": EPOCHS, "curves": curves}
 
 
 def unique_counts(
-    model: SMCTransformer,
-    x: Float[Tensor, "batch time_plus_1 n_inputs"],
-    smoother: str,
-    lag: int,
-    n_particles: int,
+    model: SMCTransformer, x: Float[Tensor, "batch time_plus_1 n_inputs"], smoother: str, lag: int, n_particles: int
 ) -> Int[Tensor, "batch time"]:
     """Different particles at each step on the trajectories of a smoother."""
     settings = replace(model.inference, n_particles=n_particles, smoother=smoother, smoothing_lag=lag)
@@ -61,12 +59,6 @@ def unique_counts(
         result = model.filter(part, generator=generator, inference=settings)
         counts.append(unique_ancestors(smooth(model, settings, part, result, None, generator).trajectories))
     return torch.cat(counts)
-
-
-def _summary(counts: Int[Tensor, "batch time"]) -> dict[str, list[float]]:
-    lower, upper = counts.double().quantile(torch.tensor([0.025, 0.975]).double(), dim=0)
-    mean = counts.double().mean(dim=0)
-    return {"mean": rounded(mean, 2), "lower": rounded(lower, 2), "upper": rounded(upper, 2)}
 
 
 def unique_figure(content: dict[str, Any]) -> Figure:
@@ -96,5 +88,4 @@ def _draw(axes: Axes, curve: dict[str, Any], reference: dict[str, Any] | None, n
     lag = "" if curve["smoother"] == "genealogy" else f", lag {curve['lag']}"
     axes.set_title(f"{TITLES[curve['smoother']]}{lag}", fontsize=10, loc="left")
     axes.set_xlabel("past time step (-1: the last)", fontsize=8)
-    axes.set_xlim(ages[0], ages[-1])
-    axes.set_ylim(0, 1.03 * n_particles)
+    axes.set(xlim=(ages[0], ages[-1]), ylim=(0, 1.03 * n_particles))

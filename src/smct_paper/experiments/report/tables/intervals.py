@@ -1,11 +1,13 @@
 """The paper's tables on real data (split `paper`): ours and theirs, one below the other."""
 
+from collections.abc import Callable, Mapping, Sequence
+
 from smct_paper.experiments import paper_numbers
 from smct_paper.experiments.paper_numbers import REAL_DATASETS, paper_name
 from smct_paper.experiments.report.cells import EMPTY, MISSING, Cell, Part, Table, TableRow, average_part, number
 from smct_paper.experiments.report.names import dataset_title, method_title, model_title, real_methods
-from smct_paper.experiments.report.ranking import best_intervals, lowest
-from smct_paper.experiments.report.results import MethodKey, Results
+from smct_paper.experiments.report.ranking import Name, best_intervals, lowest
+from smct_paper.experiments.report.results import Average, MethodKey, Results
 from smct_paper.experiments.report.tables.shared import not_run_note
 
 RULE = (
@@ -47,33 +49,38 @@ def interval_table(results: Results, task: str) -> Table:
 
 
 def _our_cells(results: Results, task: str, methods: list[MethodKey], dataset: str) -> dict[MethodKey, Cell]:
-    wanted = {"split": "paper", "task": task, "dataset": dataset}
-    means = {metric: results.means(metric, methods, **wanted) for metric in ("mse", "picp", "mpiw")}
-    best_mse = lowest(means["mse"])
-    best_pair = best_intervals({key: (means["picp"][key], mpiw) for key, mpiw in means["mpiw"].items()})
-    cells = {}
+    scores = {}
     for method in methods:
-        mse, picp, mpiw = (results.average(metric, method=method, **wanted) for metric in means)
-        parts = [] if mse is None else [average_part(mse, best=method in best_mse)]
-        if picp is not None and mpiw is not None:
-            deviations = [number(part.deviation) for part in (picp, mpiw) if part.deviation is not None]
-            spread = f"± {' | '.join(deviations)}" if len(deviations) == 2 else ""
-            parts.append(Part(f"{number(picp.mean)} | {number(mpiw.mean)}", spread, method in best_pair))
-        cells[method] = Cell(tuple(parts)) if results.select(method=method, **wanted) else MISSING
-    return cells
+        wanted = {"split": "paper", "task": task, "dataset": dataset, "method": method}
+        if results.select(**wanted):
+            scores[method] = [results.average(metric, **wanted) for metric in ("mse", "picp", "mpiw")]
+    return dict.fromkeys(methods, MISSING) | _cells(scores, number)
 
 
 def _paper_cells(task: str, dataset: str) -> dict[str, Cell]:
-    numbers = {model: value for (model, name), value in paper_numbers.REAL[task].items() if name == dataset}
-    best_mse = lowest({model: value.mse for model, value in numbers.items() if value.mse is not None})
-    pairs = {model: (picp, mpiw) for model, (_, picp, mpiw) in numbers.items() if picp is not None and mpiw is not None}
-    best_pair = best_intervals(pairs)
+    scores = {
+        model: [None if value is None else Average(value, None, 1) for value in values]
+        for (model, name), values in paper_numbers.REAL[task].items()
+        if name == dataset
+    }
+    return _cells(scores, _printed, "paper")
+
+
+def _cells(
+    scores: Mapping[Name, Sequence[Average | None]], shown: Callable[[float], str], kind: str = ""
+) -> dict[Name, Cell]:
+    """Cells of (mse, PICP, MPIW), the best of them marked."""
+    best_mse = lowest({name: mse.mean for name, (mse, _, _) in scores.items() if mse})
+    pairs = {name: (picp, mpiw) for name, (_, picp, mpiw) in scores.items() if picp and mpiw}
+    best_pair = best_intervals({name: (picp.mean, mpiw.mean) for name, (picp, mpiw) in pairs.items()})
     cells = {}
-    for model, (mse, _, _) in numbers.items():
-        parts = [] if mse is None else [Part(f"{mse:.3f}", best=model in best_mse)]
-        if model in pairs:
-            parts.append(Part(" | ".join(map(_printed, pairs[model])), best=model in best_pair))
-        cells[model] = Cell(tuple(parts), "paper")
+    for name, (mse, _, _) in scores.items():
+        parts = [average_part(mse, best=name in best_mse)] if mse else []
+        if name in pairs:
+            deviations = [number(part.deviation) for part in pairs[name] if part.deviation is not None]
+            spread = f"± {' | '.join(deviations)}" if len(deviations) == 2 else ""
+            parts.append(Part(" | ".join(shown(part.mean) for part in pairs[name]), spread, name in best_pair))
+        cells[name] = Cell(tuple(parts), kind)
     return cells
 
 
