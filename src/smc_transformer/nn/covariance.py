@@ -72,10 +72,6 @@ class Covariance(nn.Module, ABC):
         self.learn_by_gradient = wanted
         self.factor.requires_grad_(wanted)
 
-    def variances(self) -> Float[Tensor, "size"]:
-        """The diagonal of S."""
-        return self.matrix().diagonal()
-
     def log_density(self, residual: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch"]:
         """Log N(residual; 0, S)."""
         squared_norm = self.whiten(residual).square().sum(dim=-1)

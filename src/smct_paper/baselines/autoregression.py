@@ -11,6 +11,7 @@ Rows with a missing value are left out of the regression; in a history, it is re
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -57,14 +58,13 @@ class Autoregression(Method):
         return {"orders": list(self.orders), "ridges": list(self.ridges)}
 
     def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:
-        candidates = []
+        candidates = []  # the best of each order: validation error, ridge, regression
         whole = data.history + 1
         for order in sorted({whole, *(order for order in self.orders if order < whole)}):
             fitted = ridge_regressions(data.train, data.n_modelled, order, self.ridges)
             errors = [validation_mse(regression, data.validation, data.history) for regression in fitted]
-            best = min(range(len(errors)), key=errors.__getitem__)
-            candidates.append((errors[best], self.ridges[best], fitted[best]))
-        mse, ridge, chosen = min(candidates, key=lambda candidate: candidate[0])
+            candidates.append(min(zip(errors, self.ridges, fitted, strict=True), key=itemgetter(0)))
+        mse, ridge, chosen = min(candidates, key=itemgetter(0))
         self._regressions = [regression for _, _, regression in candidates if regression.order <= chosen.order]
         self._residuals = [training_residuals(regression, data.train) for regression in self._regressions]
         return {"order": chosen.order, "ridge": ridge, "validation_mse": mse}

@@ -15,16 +15,13 @@ class Method(ABC):
     """A forecasting method: trained on windows; gives one-step distributions and paths.
 
     The first `n_modelled` columns of a window are forecast, the others are only inputs. NaN is missing.
-
-    Attributes:
-        is_point: whether it forecasts a single path and claims no uncertainty; then only its errors are scored.
     """
 
-    is_point: bool = False
+    is_point: bool = False  # whether it forecasts a single path and claims no uncertainty: only its errors are scored
 
-    @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """The constructor's arguments, as JSON can hold them."""
+        """The constructor's arguments, as JSON can hold them; none, unless the method says otherwise."""
+        return {}
 
     @abstractmethod
     def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:

@@ -18,9 +18,6 @@ class BayesOptimal(Method):
     def __init__(self) -> None:
         self._model: MixtureAutoregression | None = None
 
-    def settings(self) -> dict[str, Any]:
-        return {}
-
     def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:
         """Look up which series these are: there is nothing to learn."""
         if data.name not in SYNTHETIC:

@@ -81,10 +81,8 @@ class LSTM(NeuralMethod):
 
     dropout: float = 0.0  # rate, the same in training and in forecasts; 0: deterministic
 
-    @property
-    def is_point(self) -> bool:  # type: ignore[override]
-        """Without dropout there is one pass only."""
-        return self.dropout == 0.0
+    def __post_init__(self) -> None:
+        self.is_point = self.dropout == 0.0  # then there is one pass only
 
     def build(self, data: Windows, generator: Generator) -> LSTMNetwork:
         network = LSTMNetwork(data.n_inputs, data.n_modelled, self.hidden_size, self.dropout)

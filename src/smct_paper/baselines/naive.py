@@ -30,9 +30,6 @@ class NaiveForecast(Method):
         self._residuals: Sequence[Residuals] = ()
         self._by_position = {"unistep": False, "multistep": False}
 
-    def settings(self) -> dict[str, Any]:
-        return {}
-
     def fit(self, data: Windows, *, seed: int, progress: bool = False) -> dict[str, Any]:
         train, validation = data.train[:, :, : data.n_modelled], data.validation[:, :, : data.n_modelled]
         changes = train.diff(dim=1)

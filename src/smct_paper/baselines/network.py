@@ -17,12 +17,9 @@ class Network(nn.Module, ABC):
     """Predicts the modelled columns of X_t from X_0, ..., X_{t-1}, in as many ways as it has passes.
 
     One pass is one set of dropout masks or one draw of the weights, kept over all steps.
-
-    Attributes:
-        windows_at_once: windows whose paths are drawn together, which keeps the work within the caches.
     """
 
-    windows_at_once = 8
+    windows_at_once = 8  # windows whose paths are drawn together, which keeps the work within the caches
 
     @abstractmethod
     def loss(self, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator) -> Float[Tensor, ""]:

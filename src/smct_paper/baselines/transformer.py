@@ -126,10 +126,8 @@ class Transformer(NeuralMethod):
     feed_forward_size: int = 32  # hidden units of the feed-forward net
     warmup_steps: int = 4000  # of the schedule; a short training needs fewer
 
-    @property
-    def is_point(self) -> bool:  # type: ignore[override]
-        """Without dropout there is one pass only."""
-        return self.dropout == 0.0
+    def __post_init__(self) -> None:
+        self.is_point = self.dropout == 0.0  # then there is one pass only
 
     def schedule(self) -> Schedule:
         return warmup_inverse_sqrt(self.hidden_size, self.warmup_steps)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
+from torch.distributions import Normal
 from torch.nn import functional as F
 
 
@@ -27,7 +28,7 @@ class ScaleMixture:
     def log_prob(self, weight: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Log density of each weight."""
         parts = [
-            math.log(probability) + gaussian_log_prob(weight, torch.zeros(()), torch.tensor(sigma))
+            math.log(probability) + Normal(0.0, sigma).log_prob(weight)
             for probability, sigma in ((self.pi, self.sigma_1), (1 - self.pi, self.sigma_2))
             if probability > 0
         ]
@@ -64,12 +65,5 @@ class GaussianPosterior(nn.Module):
         if sigma is not None:
             ratio = deviation / sigma
             return ((ratio.square() + (self.mean / sigma).square() - 1) / 2 - ratio.log()).sum()
-        log_ratio = gaussian_log_prob(weights, self.mean, deviation) - prior.log_prob(weights)
+        log_ratio = Normal(self.mean, deviation).log_prob(weights) - prior.log_prob(weights)
         return log_ratio.sum(dim=-1).mean()
-
-
-def gaussian_log_prob(
-    x: Float[Tensor, "*shape"], mean: Float[Tensor, "*#shape"], deviation: Float[Tensor, "*#shape"]
-) -> Float[Tensor, "*shape"]:
-    """Log density of N(mean, deviation^2)."""
-    return -((x - mean) / deviation).square() / 2 - deviation.log() - 0.5 * math.log(2 * math.pi)

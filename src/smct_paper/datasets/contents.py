@@ -15,19 +15,15 @@ def read_contents(path: Path, csv: str) -> bytes:
     path = Path(path)
     try:
         if path.suffix == ".zip":
-            return _read_member(path, csv)
+            with zipfile.ZipFile(path) as archive:
+                # By the last part of the name: archives made on a Mac hold a second entry ._name for each file.
+                members = [name for name in archive.namelist() if PurePosixPath(name).name == csv]
+                if not members:
+                    raise DataFileError(f"{path} holds no {csv}, but {', '.join(archive.namelist()) or 'nothing'}")
+                return archive.read(members[0])
         if path.suffix == ".gz":
             with gzip.open(path) as file:
                 return file.read()
     except (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise DataFileError(f"{path} cannot be unpacked: {error}") from error
     return path.read_bytes()
-
-
-def _read_member(path: Path, csv: str) -> bytes:
-    with zipfile.ZipFile(path) as archive:
-        # Compared by the last part of the name: archives made on a Mac hold a second entry ._name for each file.
-        members = [name for name in archive.namelist() if PurePosixPath(name).name == csv]
-        if not members:
-            raise DataFileError(f"{path} holds no {csv}, but {', '.join(archive.namelist()) or 'nothing'}")
-        return archive.read(members[0])

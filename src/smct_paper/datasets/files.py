@@ -81,7 +81,12 @@ def download_file(file: DataFile, data_dir: Path | str | None = None) -> Path:
     """Download into our cache folder, checked by the sha256 of the csv where it is known."""
     if file.address is None:
         raise _missing(file, data_dir, "it cannot be downloaded without a login")
-    pooch = _import_pooch()
+    try:
+        import pooch
+    except ImportError as error:
+        raise ImportError("downloads need pooch: pip install 'smc-transformer[experiments]'") from error
+    # It would tell people to note the hash of every download whose archive has no known one; we check the csv in it.
+    pooch.get_logger().setLevel("WARNING")
     folder = cache_folder() / "data"
     # Under another name until it is checked, so that a wrong file is never found by a later run.
     unchecked = f"unchecked-{os.getpid()}-{file.download}"
@@ -122,16 +127,6 @@ def _missing(file: DataFile, data_dir: Path | str | None, reason: str) -> DataFi
     )
 
 
-def _import_pooch() -> Any:
-    try:
-        import pooch
-    except ImportError as error:
-        raise ImportError("downloads need pooch: pip install 'smc-transformer[experiments]'") from error
-    # It would tell people to note the hash of every download whose archive has no known one; we check the csv in it.
-    pooch.get_logger().setLevel("WARNING")
-    return pooch
-
-
 @contextmanager
 def _download_bar(title: str) -> Iterator[Any]:
     """What pooch reports to: a bar on standard error if that is a terminal, else False (no bar)."""
@@ -149,15 +144,15 @@ def _download_bar(title: str) -> Iterator[Any]:
         yield _Bar(progress, progress.add_task(title, total=None))
 
 
+@dataclass
 class _Bar:
-    """The part of tqdm's interface that pooch calls, spoken by rich."""
+    """The part of tqdm's interface that pooch calls, spoken by rich; a total of 0 is an unknown one: the bar pulses."""
 
-    def __init__(self, progress: Any, task: Any) -> None:
-        self.progress, self.task = progress, task
-        self.total: int | None = None
+    progress: Any
+    task: Any
+    total: int | None = None
 
     def update(self, amount: int) -> None:
-        # An unknown size is reported as 0; the bar then pulses.
         self.progress.update(self.task, advance=amount, total=self.total or None)
 
     def reset(self) -> None:

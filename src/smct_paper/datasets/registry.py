@@ -7,7 +7,6 @@ windows.train                                # (window, L + 1, n_inputs), scaled
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -116,14 +115,6 @@ class Windows(Parts):
         return self.length - self.history
 
 
-class Loaded(NamedTuple):
-    """A data set's file, what it holds (None and None for generated data), and its windows."""
-
-    path: Path | None
-    contents: Contents | None
-    windows: Windows
-
-
 def load_windows(
     name: str, split: str | None = None, *, seed: int = 0, fold: int = 0, data_dir: Path | str | None = None
 ) -> Windows:
@@ -136,11 +127,13 @@ def load_windows(
         fold: which fifth of the generated sequences is kept from training: half for validation, half for the test.
         data_dir: folder that is searched first for the publisher's file (see `smct_paper.datasets.files`).
     """
-    return load(name, split, seed, fold, data_dir).windows
+    return load(name, split, seed, fold, data_dir)[2]
 
 
-def load(name: str, split: str | None, seed: int, fold: int, data_dir: Path | str | None) -> Loaded:
-    """Find or download a data set's file, read it and cut its windows; see `load_windows`."""
+def load(
+    name: str, split: str | None, seed: int, fold: int, data_dir: Path | str | None
+) -> tuple[Path | None, Contents | None, Windows]:
+    """A data set's file, what it holds (None and None for generated data), and its windows; see `load_windows`."""
     check_choice(name, tuple(DATASETS), "name")
     info = DATASETS[name]
     split = info.splits[0] if split is None else split
@@ -163,7 +156,7 @@ def load(name: str, split: str | None, seed: int, fold: int, data_dir: Path | st
         history=info.history,
         columns=info.columns,
     )
-    return Loaded(path, contents, windows)
+    return path, contents, windows
 
 
 def _cut(info: DatasetInfo, contents: Contents | None, split: str, seed: int, fold: int) -> Parts:

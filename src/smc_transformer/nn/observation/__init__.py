@@ -7,25 +7,14 @@ name; or a user's own class.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from smc_transformer.nn.observation.base import ObservationModel
-from smc_transformer.nn.observation.categorical import CategoricalMixture, CategoricalObservation
-from smc_transformer.nn.observation.gaussian import GaussianMixture, GaussianObservation
-from smc_transformer.nn.observation.heteroscedastic import HeteroscedasticObservation
-from smc_transformer.nn.observation.negative_binomial import NegativeBinomialObservation
-from smc_transformer.nn.observation.student_t import StudentTObservation
-
-__all__ = [
-    "OBSERVATION_MODELS",
-    "CategoricalMixture",
-    "CategoricalObservation",
-    "GaussianMixture",
-    "GaussianObservation",
-    "HeteroscedasticObservation",
-    "NegativeBinomialObservation",
-    "ObservationModel",
-    "ObservationSettings",
-    "StudentTObservation",
-]
+from smc_transformer.nn.observation.base import ObservationModel as ObservationModel
+from smc_transformer.nn.observation.categorical import CategoricalMixture as CategoricalMixture
+from smc_transformer.nn.observation.categorical import CategoricalObservation as CategoricalObservation
+from smc_transformer.nn.observation.gaussian import GaussianMixture as GaussianMixture
+from smc_transformer.nn.observation.gaussian import GaussianObservation as GaussianObservation
+from smc_transformer.nn.observation.heteroscedastic import HeteroscedasticObservation as HeteroscedasticObservation
+from smc_transformer.nn.observation.negative_binomial import NegativeBinomialObservation as NegativeBinomialObservation
+from smc_transformer.nn.observation.student_t import StudentTObservation as StudentTObservation
 
 
 class ObservationSettings(NamedTuple):

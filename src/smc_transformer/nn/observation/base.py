@@ -83,11 +83,8 @@ class ObservationModel(nn.Module, ABC):
         parameters: Float[Tensor, "batch particle time n_parameters"],
     ) -> Mixture:
         """The predictive distribution of weighted particles."""
-        return self.mixture_type(log_weights, parameters, self.snapshot().components)
-
-    def snapshot(self) -> "ObservationModel":
-        """A frozen copy: what is learned later must not change forecasts made before."""
-        return copy.deepcopy(self).requires_grad_(False)
+        # From a frozen copy: what is learned later must not change forecasts made before.
+        return self.mixture_type(log_weights, parameters, copy.deepcopy(self).requires_grad_(False).components)
 
     def statistics(
         self,

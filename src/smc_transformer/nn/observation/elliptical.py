@@ -8,12 +8,10 @@ from smc_transformer.predictive import Components
 
 
 class EllipticalComponents(Components):
-    """Distributions around a centre, with a covariance in proportion to D R D: scales D of their own, R in common.
+    """Distributions with the centre `location` and a covariance in proportion to D R D.
 
-    Args:
-        location: their centres.
-        root: lower triangular root of R = root root^T.
-        scale: the diagonal of D; None: the identity.
+    Each has its own D = diag(scale), the identity if there is none; R = root root^T, with a lower triangular root, is
+    common to all.
     """
 
     def __init__(

@@ -58,13 +58,9 @@ def condition(
     observed: Bool[Tensor, "*#batch size"],
     covariance: Float[Tensor, "size size"],
 ) -> Float[Tensor, "*batch size"]:
-    """A joint draw moved to agree with what was observed (Matheron's rule): a draw of the conditional distribution.
+    """A draw from N(0, covariance) moved to agree with what was observed (Matheron's rule): a conditional draw.
 
-    Args:
-        drawn: draws from N(0, covariance).
-        residual: observed values minus drawn ones; at unobserved coordinates it is not used.
-        observed: which coordinates are observed.
-        covariance: the covariance.
+    `residual` is what was observed minus what was drawn; at unobserved coordinates it is not used.
     """
     root = masked_root(covariance, observed)
     whitened = solve_rows(root, torch.where(observed, residual, 0.0))
