@@ -17,7 +17,7 @@ from smc_transformer.inference.state import ParticleState
 
 @dataclass
 class _Block:
-    """Rows of one layout; vacant ones belong to nobody."""
+    """Rows of one layout; vacant ones belong to no series."""
 
     state: ParticleState
     vacant: list[int] = field(default_factory=list)

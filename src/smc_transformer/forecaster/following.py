@@ -36,7 +36,7 @@ class Judgement(NamedTuple):
 
     @classmethod
     def missing(cls, targets: Float[Tensor, "*row target"]) -> "Judgement":
-        """The judgement of rows that nobody looked at."""
+        """That of rows that were not judged."""
         unknown = torch.full_like(targets, float("nan"))
         return cls(unknown, unknown.clone(), torch.zeros_like(targets, dtype=torch.long))
 

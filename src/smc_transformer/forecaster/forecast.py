@@ -113,7 +113,7 @@ class Forecast:
         return pd.DataFrame(columns).infer_objects()
 
     def variance_parts(self) -> pd.DataFrame:
-        """The variance of every step by the distribution of total variance: columns y-between and y-within.
+        """The variance of every step by the law of total variance: columns y-between and y-within.
 
         "between" is what differs between paths before a step is drawn: latents, and earlier draws. "within" is the
         noise of the step itself. In the squares of the user's units; for a target with scaling "log1p", of log(1 + y).

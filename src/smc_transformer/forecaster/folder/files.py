@@ -65,7 +65,7 @@ def replace_folder(path: Path, fitted: Fitted, number: str) -> None:
 
 
 def present(path: Path) -> Path:
-    """The folder, or where it is if somebody was interrupted while replacing it."""
+    """The folder, or where it is after a replacement that was interrupted."""
     aside = _beside(path, "replaced")
     return aside if not path.exists() and aside.exists() else path
 

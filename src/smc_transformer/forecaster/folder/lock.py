@@ -15,7 +15,7 @@ class LockedError(SavedForecasterError):
 def locked(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder until the end of the context, or of the process, however it ends.
 
-    What is locked is config.json, which nobody replaces without the folder, so that no file of its own is left behind.
+    What is locked is config.json, which is only replaced with the folder, so that no file of its own is left behind.
     Without effect on Windows.
     """
     try:
