@@ -75,7 +75,7 @@ def save_folder(path: Path, fitted: Fitted, seen: Seen | None) -> Seen:
 
 
 def check_destination(path: Path) -> None:
-    """That a forecaster may be saved there: nothing, an empty folder, or a forecaster that no other process writes to."""
+    """That a forecaster may be saved there: nothing, an empty folder, or a forecaster without another writer."""
     if (path / files.CONFIG).exists():
         with locked(path):
             return
