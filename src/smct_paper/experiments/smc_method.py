@@ -37,7 +37,8 @@ class SMCSettings(Recipe):
     """All that defines a configuration of the SMC Transformer in the experiments: the recipe, and what is around it.
 
     Attributes:
-        model: settings of `SMCTransformerConfig`, without the numbers of inputs and targets.
+        model: settings of `SMCTransformerConfig`, `InferenceSettings` and `LearningSettings` in one dictionary, without
+            the numbers of inputs and targets.
         widen_to: share of validation observations that 95 % intervals should cover; None: as they are.
         widening_windows: validation windows, evenly spaced, by which noise is widened: a share near 95 % needs more of
             them than a mean.
