@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.out is not None:
         put_table(found.forecasts, options.out, quiet=options.json)
     if options.plot is not None:
-        from smc_transformer.report.charts.backtest import backtest_chart
+        from smc_transformer.report.backtest_chart import backtest_chart
 
         shown = check_series(options.series, found.forecasts[settings.id_column].drop_duplicates().tolist())
         put_picture(backtest_chart(found, table, settings, shown), options.plot, quiet=options.json)

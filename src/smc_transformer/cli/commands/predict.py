@@ -42,7 +42,7 @@ def _run(options: argparse.Namespace) -> None:
         shown = check_series(options.series, list(forecast.names))
         put_table(table, options.out, quiet=options.json)
         if options.plot is not None:
-            from smc_transformer.report.charts.series import fan_charts
+            from smc_transformer.report.series_charts import fan_charts
 
             figure = fan_charts(forecast, new if history is None else history, shown, options.level)
             # Without --out the table is on standard output, where nothing else may be printed.

@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> None:
         chosen = anomalies if options.anomalies else surprise
         put_table(chosen, options.out, quiet=options.json)
         if options.plot is not None:
-            from smc_transformer.report.charts.series import surprise_charts
+            from smc_transformer.report.series_charts import surprise_charts
 
             figure = surprise_charts(surprise, forecaster.settings, names, level)
             put_picture(figure, options.plot, quiet=options.json or options.out is None)

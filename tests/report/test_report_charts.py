@@ -1,4 +1,4 @@
-"""Pictures of commands: what they show is what the tables say."""
+"""Charts of forecasts, surprises and backtests: what they show is what the tables say."""
 
 import numpy as np
 import pandas as pd
@@ -7,8 +7,8 @@ from helpers.command_tables import waves
 
 from smc_transformer.forecaster import Backtest, Forecaster
 from smc_transformer.forecaster.settings import Settings
-from smc_transformer.report.charts.backtest import backtest_chart
-from smc_transformer.report.charts.series import fan_charts, surprise_charts
+from smc_transformer.report.backtest_chart import backtest_chart
+from smc_transformer.report.series_charts import fan_charts, surprise_charts
 
 SETTINGS = Settings(freq="h", targets=("y",))
 
