@@ -6,7 +6,14 @@ import pytest
 import torch
 from helpers.agreement import assert_same, both, largest_of, random_model, seeded, step_case
 from helpers.models import sequences
-from helpers.user_modules import DampedLaw, LaplaceLaw, OwnReadout, ShiftedTwiceLaw, SoftplusLaw, SteeperReadout
+from helpers.user_modules import (
+    DampedObservation,
+    LaplaceObservation,
+    OwnReadout,
+    ShiftedTwiceObservation,
+    SoftplusObservation,
+    SteeperReadout,
+)
 from torch.nn import functional as F
 
 from smc_transformer import LearningSettings, SMCTransformer, SMCTransformerConfig
@@ -363,7 +370,9 @@ def test_training_steps_of_all_kinds_are_those_of_torch(seed, calls):
 
 
 @pytest.mark.parametrize("gradient", ["pathwise", "score"])
-@pytest.mark.parametrize("distribution", [LaplaceLaw, ShiftedTwiceLaw, DampedLaw, SoftplusLaw])
+@pytest.mark.parametrize(
+    "distribution", [LaplaceObservation, ShiftedTwiceObservation, DampedObservation, SoftplusObservation]
+)
 def test_a_training_step_with_a_distribution_of_ones_own_is_that_of_torch(gradient, distribution, calls):
     config = SMCTransformerConfig(d_model=5, d_ff=4, n_inputs=2, n_targets=2, predict_change=True)
     learning = LearningSettings(gradient=gradient)

@@ -35,8 +35,8 @@ def add(commands: Commands) -> None:
     columns.add_argument("--target", nargs="+", default=[TARGET], metavar="COLUMN", help="forecast (default: y)")
     columns.add_argument("--time", default=TIME, metavar="COLUMN", help="times (default: ds)")
     columns.add_argument("--id", metavar="COLUMN", help="names of the series (default: unique_id, if there is one)")
-    for name, text in (("--future-inputs", "inputs that are known ahead"), ("--past-inputs", "inputs that are not")):
-        columns.add_argument(name, nargs="+", default=[], metavar="COLUMN", help=text)
+    for name, which in (("--future-inputs", "known ahead"), ("--past-inputs", "observed, but not known ahead")):
+        columns.add_argument(name, nargs="+", default=[], metavar="COLUMN", help=f"inputs that are {which}")
     columns.add_argument("--calendar", nargs="+", default=[], choices=CYCLES, help="inputs made from the times")
     kinds = "standard, robust, none, log1p"
     text = f"{kinds}, for all columns or by column as in y=log1p x=none (default: standard)"
