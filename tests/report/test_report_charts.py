@@ -32,7 +32,7 @@ def fabricated_backtest(step=4, n_windows=3, horizon=4):
                 part[f"y-lo-{level}"], part[f"y-hi-{level}"] = part["y-mean"] - width, part["y-mean"] + width
             part["y-crps"], part["y-pit"] = 0.1, 0.5 + 0.4999 * (off > 0)
             parts.append(part)
-    metrics = pd.DataFrame({"target": ["y"], "energy_score": [1.0]})
+    metrics = pd.DataFrame({"target": ["y"], "mse": [6.25], "crps": [0.1], "energy_score": [1.0]})
     return Backtest(pd.concat(parts, ignore_index=True), metrics), table
 
 
