@@ -11,7 +11,7 @@ from smc_transformer.config import SMCTransformerConfig
 from smc_transformer.forecaster.frequency import Frequency, check_frequency
 from smc_transformer.model import SMCTransformer, split_settings
 from smc_transformer.network import make_observation
-from smc_transformer.nn.observation.support import WholeNumbers
+from smc_transformer.nn.observation.base import WholeNumbers
 from smc_transformer.support.checks import check_choice, check_count, check_number
 from smc_transformer.support.choices import CYCLES, SCALINGS
 from smc_transformer.support.settings import FrozenSettings, check_names

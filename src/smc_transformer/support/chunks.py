@@ -2,10 +2,5 @@
 
 
 def chunk_size(numbers_at_once: int, numbers_each: int) -> int:
-    """How many of equal pieces of work (sequences, rows) a chunk has: at least one.
-
-    Args:
-        numbers_at_once: about how many numbers may be held at a time.
-        numbers_each: how many numbers one piece holds.
-    """
+    """How many sequences or rows a chunk has, at least one, if so many numbers may be held and each holds so many."""
     return max(1, numbers_at_once // numbers_each)

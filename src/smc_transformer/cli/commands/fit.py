@@ -91,7 +91,7 @@ def _frequency(table: "pd.DataFrame", id_column: str, time_column: str) -> str |
     """The frequency of the times; whatever else is wrong with them, the forecaster says later."""
     import pandas as pd
 
-    from smc_transformer.forecaster.regular_times import infer_frequency
+    from smc_transformer.forecaster.frequency import infer_frequency
     from smc_transformer.forecaster.table import check_columns, filled
 
     check_columns(table, (id_column, time_column))
