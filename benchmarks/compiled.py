@@ -35,10 +35,11 @@ def main():
         with kernels.disabled():
             return step()
 
-    attend = torch.compile(lambda: _mutate_in_torch(model, state, embedding, noise, SLOTS - 1, slice(0, SLOTS))[0])
+    attend = torch.compile(lambda: _mutate_in_torch(model, state, embedding, noise))
 
     @torch.no_grad()
     def compiled():
+        state.n_slots = torch.full((BATCH,), SLOTS - 1)
         return model.readout(attend(), embedding)
 
     started = perf_counter()

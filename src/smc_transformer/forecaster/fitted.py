@@ -1,4 +1,4 @@
-"""What a fit leaves behind: a model, scaling, and where every series stands; and how to go on from there."""
+"""What a fit leaves behind: a model, scaling, and the particles of every series; and how to follow them further."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fleet import Fleet
@@ -42,7 +43,7 @@ class Ready(NamedTuple):
     """Rows of a series, checked and scaled: all that may be wrong with them has been looked for.
 
     A series that begins has rows as the filter takes them (`Panel.rows`); in those of a series that goes on, the
-    modelled values stand beside the known inputs of the same time.
+    modelled values are beside the known inputs of the same time.
     """
 
     series: Series
@@ -93,7 +94,7 @@ class Fitted:
         judging: bool = False,
         distrust: Distrust | None = None,
     ) -> tuple[Following, list[Judged]]:
-        """Filter series from their first complete rows; where they stand then, and how surprising their rows were."""
+        """Filter series from their first complete rows; their particles then, and how surprising the rows were."""
         ready = []
         for series in given:
             begun, scaler = self.panel.beginning(series), self.panel.scaler(series)
@@ -108,7 +109,7 @@ class Fitted:
         return Following(fleet, followed), judged
 
     def update(self, given: Sequence[Series], distrust: Distrust | None = None) -> list[Judged]:
-        """Take filter steps from where series stand, one for each row, and begin to follow those that are new.
+        """Follow series further, by a filter step for each row, and begin to follow those that are new.
 
         It happens as a whole or, after an error, not at all. Values that `distrust` denies are treated as missing.
         """
@@ -122,18 +123,22 @@ class Fitted:
         generator = self.generator.clone_state()
         begun, judged = self.follow(new, generator, judging=True, distrust=distrust)
         stepped, followed = [], dict(begun.series)
-        # Series that have seen equally much and get equally many rows take their steps together.
-        for numbers in fleet.groups([one.series.name for one in going], [len(one.series) for one in going]):
+        going.sort(key=lambda one: -len(one.series))
+        # Apart: one gap costs its whole batch an encoder state for each particle, one full memory a larger memory.
+        grows = self.model.config.window is None
+        apart = [
+            (bool(one.rows.isnan().any()), grows and fleet.room(one.series.name) < len(one.series)) for one in going
+        ]
+        for numbers in fleet.groups([one.series.name for one in going], apart):
             together = [going[number] for number in numbers]
             names = [one.series.name for one in together]
-            rows = torch.stack([one.rows for one in together])
+            rows = pad_sequence([one.rows for one in together], batch_first=True)
             targets, inputs = rows.tensor_split([len(self.settings.modelled)], dim=-1)
             runs = torch.tensor([known[name].runs for name in names])
-            n_rows = [rows.shape[1]] * len(rows)
-            ((_, state),), judgements = self.follower.take_steps(
-                fleet.take(names), targets, inputs, n_rows, generator, runs, distrust
+            parts, judgements = self.follower.take_steps(
+                fleet.take(names), targets, inputs, [len(one.rows) for one in together], generator, runs, distrust
             )
-            stepped.append((names, state))
+            stepped += [([names[place] for place in places], state) for places, state in parts]
             for one, judgement in zip(together, judgements, strict=True):
                 judged.append(Judged(one.series, one.scaler, judgement))
                 followed[one.series.name] = one.after(judgement)

@@ -23,7 +23,7 @@ from smc_transformer.kernels.filter import FilterOutputs, filter_sequences
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import find
 from smc_transformer.kernels.replay import replay_outputs
-from smc_transformer.kernels.step import PastSlots, mutate_particles
+from smc_transformer.kernels.step import PastSlots, Reach, mutate_particles
 from smc_transformer.kernels.step import inherit_trajectories as inherit_in_c
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
@@ -245,12 +245,10 @@ def run_step(
     keys: Float[Tensor, "batch particle slot d_model"],
     values: Float[Tensor, "batch particle slot d_model"],
     trajectories: Int[Tensor, "batch particle slot"],
-    slot: int,
-    window: slice,
+    reach: Reach,
     past: PastSlots | None = None,
-    past_first: int = 0,
 ) -> tuple[Float[Tensor, "batch particle d_model"], Float[Tensor, "batch particle n_parameters"] | None]:
-    """Write the latents of a slot and attend over the window, and over a past from `past_first` on; needs `can_step`.
+    """Write the latents of a slot of each sequence and attend over its window; needs `can_step`.
 
     Args:
         network: the network.
@@ -259,10 +257,8 @@ def run_step(
         keys: of all slots; written to, like values and trajectories.
         values: likewise.
         trajectories: the particle that holds each slot of each particle's trajectory.
-        slot: the slot to write.
-        window: the slots to attend to.
+        reach: the slots to write and to attend to.
         past: slots before the first one, shared with other particles.
-        past_first: the first of them to attend to.
 
     Returns:
         z, and the outputs of the read-out net, before any shift; None where C does not know the read-out.
@@ -270,7 +266,7 @@ def run_step(
     layer = layer_tensors(network, read_out=_none_of([f"read-out in torch: {why}" for why in _about_read_out(network)]))
     means, eps = network.attention.means(embedding), _for_factors(network.attention, noise)
     caches = (keys, values, trajectories)
-    return mutate_particles(layer, means, embedding, eps, *caches, slot, window, past, past_first)
+    return mutate_particles(layer, means, embedding, eps, *caches, reach, past)
 
 
 def run_replay(

@@ -63,7 +63,7 @@ class StreamState:
     @property
     def n_observed(self) -> int:
         """How many observations the state has seen, missing ones included."""
-        return 0 if self.particles is None else self.particles.clock()[0]
+        return 0 if self.particles is None else int(self.particles.position[0])
 
     @torch.no_grad()
     def observe(
@@ -93,9 +93,7 @@ class StreamState:
     def predictive(self) -> Mixture:
         """The distribution of the next observation, as a mixture with one step."""
         _, prediction = self.begun()
-        return self.network.observation.mixture(
-            prediction.log_weights.unsqueeze(-1), prediction.parameters.unsqueeze(2)
-        )
+        return prediction.mixture(self.network)
 
     @torch.no_grad()
     def sample_paths(

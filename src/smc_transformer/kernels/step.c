@@ -8,13 +8,15 @@ typedef struct {
     const real *query_noise, *key_noise, *value_noise, *attention_noise; /* (batch, particles, 1, d) */
     Strides noise_strides;
     real *keys, *values; /* (batch, particles, capacity, d) */
-    count *trajectories;        /* (batch, particles, capacity) */
-    count capacity, slot, first, last; /* the slot to write; the slots first, ..., last - 1 are attended to */
+    count *trajectories; /* (batch, particles, capacity) */
+    count capacity;
+    const count *slot, *first, *last; /* (batch): the slot to write; the slots first, ..., last - 1 are attended to */
     /* Forecast paths share what the particles they descend from remember; NULL for other particles. */
     const real *past_keys, *past_values; /* (batch, past_particles, past_slots, d) */
-    const count *past_trajectories;             /* (batch, past_particles, past_slots) */
+    const count *past_trajectories;      /* (batch, past_particles, past_slots) */
+    const count *past_first, *past_last; /* (batch): the slots past_first, ..., past_last - 1 are attended to */
     const count *parents;                /* (batch, particles) */
-    count past_particles, past_slots, past_first; /* the slots past_first, ... are attended to */
+    count past_particles, past_slots;
     real *z;                           /* (batch, particles, d) */
     real *parameters;                  /* (batch, particles, n_out), or NULL: no read-out here */
 } Step;
@@ -29,27 +31,29 @@ int mutate_particles(const Step *s, const Layer *layer, int n_threads)
 #pragma omp parallel num_threads(n_threads)
     {
         Workspace work;
-        int ready = prepare(&work, layer, s->last - s->first + s->past_slots);
+        int ready = prepare(&work, layer, s->capacity + s->past_slots);
 #pragma omp for
         for (count block = 0; block < n_blocks; block++) {
             if (!ready) continue;
             count start = block * BLOCK, n_rows = rows - start < BLOCK ? rows - start : BLOCK;
             for (count row = 0; row < n_rows; row++) {
-                count r = start + row, sequence = r / s->particles, slot = (r * s->capacity + s->slot) * d;
+                count r = start + row, sequence = r / s->particles, written = s->slot[sequence];
+                count slot = (r * s->capacity + written) * d;
                 count mean = (s->owners == 1 ? sequence : r) * d, noise = place(&s->noise_strides, sequence, r % s->particles, 0);
                 count *trajectory = s->trajectories + r * s->capacity;
                 multiply_add(work.query, layer->query_factor, s->query_noise + noise, s->query_mean + mean, d);
                 multiply_add(s->keys + slot, layer->key_factor, s->key_noise + noise, s->key_mean + mean, d);
                 multiply_add(s->values + slot, layer->value_factor, s->value_noise + noise, s->value_mean + mean, d);
-                trajectory[s->slot] = r % s->particles;
+                trajectory[written] = r % s->particles;
                 count base = sequence * s->particles * s->capacity * d;
-                Slots stretches[2] = {{s->keys + base, s->values + base, trajectory, s->first, s->last, s->capacity}};
+                Slots stretches[2] = {{s->keys + base, s->values + base, trajectory, s->first[sequence],
+                                       s->last[sequence], s->capacity}};
                 if (s->past_keys) {
                     count past = sequence * s->past_particles, parent = past + s->parents[r];
                     stretches[1] = (Slots){s->past_keys + past * s->past_slots * d,
                                            s->past_values + past * s->past_slots * d,
                                            s->past_trajectories + parent * s->past_slots,
-                                           s->past_first, s->past_slots, s->past_slots};
+                                           s->past_first[sequence], s->past_last[sequence], s->past_slots};
                 }
                 attend(work.query, stretches, s->past_keys ? 2 : 1, layer, work.shares, work.context + row * stride);
                 for (count i = 0; i < d; i++)

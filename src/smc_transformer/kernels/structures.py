@@ -61,9 +61,10 @@ class Step(ctypes.Structure):
         *_fields(POINTER, *MEANS, *NOISES),
         ("noise_strides", Strides),
         *_fields(POINTER, "keys", "values", "trajectories"),
-        *_fields(COUNT, "capacity", "slot", "first", "last"),
-        *_fields(POINTER, "past_keys", "past_values", "past_trajectories", "parents"),
-        *_fields(COUNT, "past_particles", "past_slots", "past_first"),
+        ("capacity", COUNT),
+        *_fields(POINTER, "slot", "first", "last"),
+        *_fields(POINTER, "past_keys", "past_values", "past_trajectories", "past_first", "past_last", "parents"),
+        *_fields(COUNT, "past_particles", "past_slots"),
         *_fields(POINTER, "z", "parameters"),
     ]
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.nn.encoders.base import CausalEncoder, State
+from smc_transformer.nn.encoders.base import CausalEncoder, Position, State
 
 
 def typical_size(
@@ -50,9 +50,10 @@ class ChangesEncoder(CausalEncoder):
         return embedding, (x[:, -1], *state)
 
     def step(
-        self, x: Float[Tensor, "row feature"], state: State, position: int
+        self, x: Float[Tensor, "row feature"], state: State, position: Position
     ) -> tuple[Float[Tensor, "row d_model"], State]:
-        previous = x if position == 0 else state[0]
+        is_first = torch.as_tensor(position == 0, device=x.device).unsqueeze(-1)
+        previous = torch.where(is_first, x, state[0])
         embedding, inner_state = self.inner.step(self._features(x, previous), state[1:], position)
         return embedding, (x, *inner_state)
 
