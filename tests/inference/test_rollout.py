@@ -32,7 +32,7 @@ def nothing_known(history, horizon=HORIZON):
 
 def roll(model, history, known=None, *, n_paths=5, n_particles=6, horizon=HORIZON, seed=0):
     known = nothing_known(history, horizon) if known is None else known
-    return rollout(model, model.settings(n_particles), history, known, n_paths=n_paths, generator=seeded(seed)).paths
+    return rollout(model, model.settings(n_particles), history, known, n_paths=n_paths, generator=seeded(seed)).targets
 
 
 def with_gaps(history):

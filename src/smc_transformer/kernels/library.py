@@ -22,8 +22,8 @@ from smc_transformer.kernels.structures import STRUCTURES
 
 logger = logging.getLogger(__name__)
 
-SOURCES = ("filter.c", "step.c", "trajectories.c", "attention.c", "replay.c", "noise.c")
-HEADERS = ("common.h", "band.h", "layer.h")
+SOURCES = ("filter.c", "step.c", "trajectories.c", "attention.c", "replay.c", "paths.c", "noise.c")
+HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
 FLAGS = (

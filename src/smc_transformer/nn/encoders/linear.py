@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.nn.encoders.base import CausalEncoder, State
 from smc_transformer.nn.encoders.position import make_position
 
@@ -25,6 +26,9 @@ class LinearEncoder(CausalEncoder):
         self, x: Float[Tensor, "row feature"], state: State, position: int
     ) -> tuple[Float[Tensor, "row d_model"], State]:
         return self.embed(x, position, 1), ()
+
+    def kernel_form(self) -> EncoderTensors:
+        return EncoderTensors(self.projection.weight, self.projection.bias)
 
     def embed(self, x: Float[Tensor, "*row feature"], position: int, length: int) -> Float[Tensor, "*row d_model"]:
         """The embeddings of inputs at `length` positions from `position` on."""
