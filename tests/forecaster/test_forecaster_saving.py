@@ -143,7 +143,7 @@ def test_foreign_and_newer_files_are_refused(fitted, folder, tmp_path):
         ({"format": "cake"}, "is not that of a saved forecaster"),
         ({"version": 99}, "has format version 99, this release reads up to 2; update"),
         ({"fit": "0"}, "model.safetensors belongs to another fit"),
-        ({"settings": {"targets": "y"}}, "config.json is damaged"),
+        ({"settings": {**config["settings"], "targets": [3]}}, "config.json is damaged"),
     ):
         (folder / "config.json").write_text(json.dumps({**config, **changes}))
         with pytest.raises(SavedForecasterError, match=message):

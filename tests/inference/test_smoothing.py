@@ -155,7 +155,7 @@ def test_what_a_short_lag_costs(smoother, lag):
     assert 0.05 < largest_bias(tiny_model(smoother=smoother, smoothing_lag=lag)) < 0.25
 
 
-def backward_by_hand(model, x, result, n_trajectories, generator, *, sees_the_future=True):
+def backward_by_hand(model, settings, x, result, n_trajectories, generator, *, sees_the_future=True):
     history, future_density = (
         History(result.ancestors, result.log_weights),
         NetworkFutureDensity(model, x, result.noise, result.ancestors),
@@ -164,14 +164,16 @@ def backward_by_hand(model, x, result, n_trajectories, generator, *, sees_the_fu
     def future(*arguments):
         return future_density(*arguments) if sees_the_future else torch.zeros_like(future_density(*arguments))
 
-    return SMOOTHERS["backward"](history, Request(n_trajectories, N_STEPS, systematic, future, generator))
+    request = Request(n_trajectories, settings.smoothing_lag, systematic, future, generator)
+    return SMOOTHERS["backward"](history, request)
 
 
 def test_backward_that_ignores_the_future_is_noticed():
     model = tiny_model(smoother="backward", smoothing_lag=N_STEPS)
     x = sequences(3, N_STEPS)
     result = model.filter(x, 7, generator=0)
-    found, expected = (function(model, x, result, 5, as_generator(1)) for function in (backward_by_hand, smooth))
+    arguments = (model, model.inference, x, result, 5)
+    found, expected = (function(*arguments, as_generator(1)) for function in (backward_by_hand, smooth))
     assert torch.equal(found.trajectories, expected.trajectories)
     ignorant = functools.partial(backward_by_hand, sees_the_future=False)
     with pytest.raises(AssertionError, match="differs from its exact value"):
@@ -228,7 +230,7 @@ def test_the_objective_is_the_mean_density_along_the_trajectories(gradient, smoo
 
 
 @pytest.mark.parametrize("smoother", ["genealogy", "fixed_lag", "backward"])
-def test_one_particle_has_one_line(smoother):
+def test_one_particle_has_one_trajectory(smoother):
     model = make_model(d_model=3, smoother=smoother, smoothing_lag=2)
     x = sequences(2, 5)
     result = model.filter(x, 1, generator=0)

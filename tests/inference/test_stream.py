@@ -59,7 +59,7 @@ def test_memory_grows_as_needed_without_a_window():
     for t in range(51):
         state, info = model.observe(state, x[:, t])
         assert info.log_density.isfinite().all()
-    assert state.particles.n_slots.tolist() == [51]
+    assert state.particles.n_slots.tolist() == [51, 51]
 
 
 def test_predictive_is_the_distribution_that_the_next_observation_is_judged_by():

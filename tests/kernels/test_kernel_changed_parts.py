@@ -208,11 +208,11 @@ def test_what_a_user_has_changed_is_not_overlooked(change, calls):
     def increments():
         return particle_filter(model, x, model.settings(7), seeded(1), noise=noise).log_increments
 
-    assert engine.explain_filter(model, x) == []
+    assert engine.explain_filter(model, model.inference, x) == []
     before = increments()
     assert calls["particle_filter"] == 1
     reason = change(model)
-    assert f"step by step: {reason}" in engine.explain_filter(model, x)
+    assert f"step by step: {reason}" in engine.explain_filter(model, model.inference, x)
     found, expected = both(increments)
     assert_same(found, expected)
     assert calls["particle_filter"] == 1
@@ -276,7 +276,7 @@ def test_a_read_out_of_another_size_is_not_written_past_the_end_of_the_parameter
     """It is left to torch, which complains of it."""
     model, x = changeable(), sequences(3, 12)
     model.readout.projection = nn.Linear(5, 4, dtype=torch.float64)
-    assert engine.explain_filter(model, x) == ["step by step: the read-out was replaced"]
+    assert engine.explain_filter(model, model.inference, x) == ["step by step: the read-out was replaced"]
 
 
 def test_the_window_is_that_of_the_attention(calls):

@@ -74,7 +74,7 @@ def assert_torch_does_the_work():
     with disabled():
         assert torch.equal(result.log_weights, model.filter(x, 5, generator=0).log_weights)
         assert torch.equal(paths, model.forecast(x, 3, 5, generator=0))
-    assert engine.explain_filter(model, x) == [f"step by step: {loader.find(DOUBLE)}"]
+    assert engine.explain_filter(model, model.inference, x) == [f"step by step: {loader.find(DOUBLE)}"]
 
 
 # --- no kernels ---------------------------------------------------------------------------------------------

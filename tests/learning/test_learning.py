@@ -10,7 +10,7 @@ import jaxtyping
 import pytest
 import torch
 
-from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import SMCTransformer
 from smc_transformer.learning import Trainer, power_step_size, warmup_cosine
 from smc_transformer.scores import covered, sample_interval
 from smct_paper.datasets import SYNTHETIC, split_sequences
@@ -32,7 +32,7 @@ def without_shape_checks_for_the_module():
 
 def train(dataset, *, epochs, batch_size=32, trainer=None, **config):
     split = split_sequences(SYNTHETIC[dataset].sample(1000, 24, generator=0))
-    model = SMCTransformer(SMCTransformerConfig(**config), generator=0)
+    model = SMCTransformer.from_settings(config, generator=0)
     n_steps = epochs * 800 // batch_size
     settings = trainer or {"schedule": warmup_cosine(n_steps, n_steps // 10)}
     Trainer(model, epochs=epochs, batch_size=batch_size, progress=False, **settings).fit(split.train, split.validation)
