@@ -370,13 +370,15 @@ def run_paths(
     batch, n_paths, n_steps = draws.shape[:3]
     encoder_state = [part.unflatten(0, (batch, -1)).expand(-1, n_paths, *part.shape[1:]) for part in state.encoder_state]
     previous = encoder_state.pop(0) if form.level_scale is not None else None
-    n_seen, _ = state.clock()
+    n_seen, n_slots = state.clock()
     if previous is not None and n_seen == 0:
         previous = state.last.expand(-1, n_paths, -1)  # nothing has changed yet at the first input
     position = _position(encoder)
     past = state.past
     if past is None:
-        past = PastSlots(state.keys, state.values, *_themselves(state))
+        own = state.themselves
+        slots = (state.keys[:, :, :n_slots], state.values[:, :, :n_slots])
+        past = PastSlots(*slots, own.unsqueeze(-1).expand(-1, -1, n_slots).contiguous(), own)
     start = PathsStart(
         state.last.expand(-1, n_paths, -1),
         past,
@@ -396,12 +398,6 @@ def run_paths(
         network.config.predict_change,
     )
     return draw_paths(model, start, future_inputs, _for_factors(attention, noise), draws)
-
-
-def _themselves(state: ParticleState) -> tuple[Int[Tensor, "batch path slot"], Int[Tensor, "batch path"]]:
-    """The trajectories and parents of paths whose slots are their own."""
-    own = state.themselves
-    return own.unsqueeze(-1).expand(-1, -1, state.capacity).contiguous(), own
 
 
 def inherit_trajectories(
