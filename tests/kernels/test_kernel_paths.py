@@ -92,7 +92,7 @@ def test_gradients_in_float32_are_close_to_those_in_float64(encoder, calls):
         state = begin(model, given[0][:, 0], 9, 0)
         paths, _ = engine.run_paths(model, state, given[0][:, 12:20, 1:], Noise(*given[1:5]), given[5])
         paths.square().mean().backward()
-        return {name: part.grad.double() for name, part in model.named_parameters() if part.grad is not None}
+        return {name: part.grad.double().clone() for name, part in model.named_parameters() if part.grad is not None}
 
     expected, found = gradients(torch.float64), gradients(torch.float32)
     for name, part in expected.items():
