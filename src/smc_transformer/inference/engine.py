@@ -22,7 +22,7 @@ from smc_transformer.inference.state import ParticleState
 from smc_transformer.kernels import library
 from smc_transformer.kernels.elliptical import Elliptical
 from smc_transformer.kernels.encoder import EncoderTensors
-from smc_transformer.kernels.filter import FilterOutputs, filter_sequences
+from smc_transformer.kernels.filter import FilterOutputs, Gaps, filter_sequences
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import find
 from smc_transformer.kernels.paths import PathsModel, PathsStart, draw_paths
@@ -35,6 +35,7 @@ from smc_transformer.nn.covariance import Covariance, DiagonalCovariance, FullCo
 from smc_transformer.nn.encoders import CausalEncoder, ChangesEncoder
 from smc_transformer.nn.encoders.linear import LinearEncoder
 from smc_transformer.nn.encoders.position import LearnedPosition
+from smc_transformer.nn.noise import standard_normal
 from smc_transformer.nn.observation import ObservationModel
 from smc_transformer.nn.readout import LinearReadout, TransformerReadout
 from smc_transformer.smc.resampling import multinomial, residual, stratified, systematic
@@ -65,7 +66,7 @@ def explain_filter(
     if settings.propose.draws_again:
         reasons.append(f"proposal {settings.proposal!r} draws again once the observation is known")
     if bool(x.isnan().any()):
-        reasons.append("values are missing")
+        reasons += [f"values are missing, and {reason}" for reason in _about_encoder(network)]
     return [f"step by step: {reason}" for reason in reasons]
 
 
@@ -238,29 +239,35 @@ def run_filter(
     out: FilterOutputs,
     on_collapse: str,
     generator: Generator | None,
-) -> None:
+) -> Gaps | None:
     """Filter whole sequences in one call; needs `can_filter`.
 
     Args:
         network: the network.
         settings: of the inference.
-        x: X_0, ..., X_T.
-        embedding: e_0, ..., e_{T-1}.
+        x: X_0, ..., X_T; targets may be missing (NaN) after X_0.
+        embedding: e_0, ..., e_{T-1}, up to the first missing value that they depend on.
         noise: (batch, particle, time, d_model).
         out: where to write.
         on_collapse: "error" raises a `WeightCollapseError`, "uniform" resets the weights to equal.
-        generator: source of randomness for resampling.
+        generator: source of randomness for resampling and missing targets.
+
+    Returns:
+        Where targets were missing, the inputs of each particle.
     """
     config, attention = network.config, network.attention
     form = kernel_form(network.observation)
     assert form is not None
     batch, n_particles, n_steps, _ = noise.query.shape
-    # Drawn as `select` would draw them, step by step from the second on.
+    gaps = _gaps(network, form, x, n_particles)
+    # Drawn as `select` and `complete` would draw them, step by step.
     n_uniforms = 1 if settings.resampling == "systematic" else n_particles
     uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
-    if settings.ess_threshold > 0:
-        for step in range(1, n_steps):
+    for step in range(n_steps):
+        if settings.ess_threshold > 0 and step > 0:
             torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[step])
+        if gaps is not None:
+            _draw_missing(gaps, form, step, generator)
     targets = x[:, :, : config.n_targets]
     collapsed = filter_sequences(
         layer_tensors(network, read_out=True),
@@ -276,10 +283,53 @@ def run_filter(
         window=attention.window,
         stop_at_collapse=on_collapse == "error",
         out=out,
+        gaps=gaps,
     )
     if on_collapse == "error" and bool((collapsed >= 0).any()):
         first = int(collapsed[collapsed >= 0].min())
         raise WeightCollapseError(sequence=int((collapsed == first).nonzero()[0, 0]), step=first + 1)
+    return gaps
+
+
+def _gaps(network: Network, density: Elliptical, x: Tensor, n_particles: int) -> Gaps | None:
+    """What the filter needs for missing targets, and where it writes; None where there are none."""
+    observed = ~x[:, 1:, : network.config.n_targets].isnan()
+    if bool(observed.all()):
+        return None
+    attention, form, position = network.attention, network.encoder.kernel_form(), _position(network.encoder)
+    assert form is not None
+    batch, n_steps, n_targets = observed.shape
+
+    def empty(*shape: int) -> Tensor:
+        return x.new_zeros(batch, n_particles, *shape)
+
+    return Gaps(
+        observed,
+        x.nan_to_num(0.0),
+        form,
+        attention.query.weight,
+        attention.key.weight,
+        attention.value.weight,
+        normal=empty(n_steps, n_targets),
+        gamma=None if density.degrees is None else empty(n_steps),
+        positions=None if position is None else position(0, n_steps).to(x).detach(),
+        completed=empty(n_steps, n_targets),
+        last=empty(x.shape[-1]),
+        previous=empty(x.shape[-1]),
+        hidden=empty(network.config.d_model),
+    )
+
+
+def _draw_missing(gaps: Gaps, density: Elliptical, step: int, generator: Generator | None) -> None:
+    """Draw what the targets of a step that are missing are made from, in any sequence."""
+    observed, normal = gaps.observed[:, step], gaps.normal[:, :, step]
+    if bool(observed.all()):
+        return
+    if gaps.gamma is not None and density.degrees is not None:
+        shape = (density.degrees + observed.sum(dim=-1, keepdim=True).to(normal)) / 2
+        rows = shape.expand(-1, normal.shape[1]).contiguous()
+        gaps.gamma[:, :, step] = torch._standard_gamma(rows, generator=generator)
+    gaps.normal[:, :, step] = standard_normal(tuple(normal.shape), normal, generator)
 
 
 def run_step(

@@ -50,23 +50,20 @@ static void add_outer(const real *restrict gradient, count n_out, const real *re
                       real *restrict sums)
 {
     count g_stride = padded(n_out), x_stride = padded(n_in);
-    for (count o = 0; o < n_out; o += 4)
-        for (count first = 0; first < x_stride; first += LANES) {
+    for (count o = 0; o < n_out; o += 8) /* rows of sums are padded to whole eights, in double too */
+        for (count first = 0; first < n_in; first += LANES) {
             real *target = sums + o * x_stride + first;
-            vector sum_0 = load(target), sum_1 = load(target + x_stride);
-            vector sum_2 = load(target + 2 * x_stride), sum_3 = load(target + 3 * x_stride);
+            vector parts[8];
+#pragma GCC unroll 8
+            for (int i = 0; i < 8; i++) parts[i] = load(target + i * x_stride);
             for (count row = 0; row < n_rows; row++) {
                 vector part = load(x + row * x_stride + first);
                 const real *g = gradient + row * g_stride + o;
-                sum_0 += g[0] * part;
-                sum_1 += g[1] * part;
-                sum_2 += g[2] * part;
-                sum_3 += g[3] * part;
+#pragma GCC unroll 8
+                for (int i = 0; i < 8; i++) parts[i] += g[i] * part;
             }
-            store(target, sum_0);
-            store(target + x_stride, sum_1);
-            store(target + 2 * x_stride, sum_2);
-            store(target + 3 * x_stride, sum_3);
+#pragma GCC unroll 8
+            for (int i = 0; i < 8; i++) store(target + i * x_stride, parts[i]);
         }
 }
 

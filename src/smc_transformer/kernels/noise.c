@@ -4,8 +4,8 @@
 
 #include "common.h"
 
-enum { COUNTERS = 16, AT_ONCE = 4 * COUNTERS }; /* each counter gives four numbers */
-typedef uint32_t words __attribute__((vector_size(64)));
+enum { COUNTERS = 16, AT_ONCE = 4 * COUNTERS, SIDE_BY_SIDE = VECTOR_BYTES / 4 }; /* each counter gives four numbers */
+typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES)));
 
 static inline words rotated(words x, int by) { return x << by | x >> (32 - by); }
 
@@ -90,14 +90,16 @@ void fill_normal(real *out, count n, uint64_t seed, int n_threads)
     count n_blocks = (n + AT_ONCE - 1) / AT_ONCE;
 #pragma omp parallel for num_threads(n_threads)
     for (count block = 0; block < n_blocks; block++) {
-        words x[4] = {{0}};
-        for (int i = 0; i < COUNTERS; i++) x[0][i] = (uint32_t)i;
-        x[1] += (uint32_t)block;
-        x[2] += (uint32_t)(block >> 32);
-        threefry(x, key);
         uint32_t bits[AT_ONCE];
         real numbers[AT_ONCE];
-        memcpy(bits, x, sizeof bits);
+        for (int first = 0; first < COUNTERS; first += SIDE_BY_SIDE) {
+            words x[4] = {{0}};
+            for (int i = 0; i < SIDE_BY_SIDE; i++) x[0][i] = (uint32_t)(first + i);
+            x[1] += (uint32_t)block;
+            x[2] += (uint32_t)(block >> 32);
+            threefry(x, key);
+            for (int i = 0; i < 4; i++) memcpy(bits + i * COUNTERS + first, &x[i], sizeof x[i]);
+        }
         for (int i = 0; i < AT_ONCE; i++) numbers[i] = (real)normal_quantile(bits[i]);
         count first = block * AT_ONCE, here = n - first < AT_ONCE ? n - first : AT_ONCE;
         memcpy(out + first, numbers, here * sizeof(real));

@@ -51,7 +51,10 @@ class Filter(ctypes.Structure):
         *_fields(COUNT, "n_uniforms", "scheme", "stop_at_collapse"),
         ("ess_threshold", NUMBER),
         *_fields(POINTER, "keys", "values", "trajectories", "ancestors", "resampled", "increments", "prior"),
-        *_fields(POINTER, "posterior", "parameters", "attention", "collapsed"),
+        *_fields(POINTER, "posterior", "parameters", "attention", "collapsed", "observed"),
+        *_fields(COUNT, "n_inputs", "reach"),
+        *_fields(POINTER, "inputs", "positions", *PROJECTIONS, "normal", "gamma", "completed"),
+        *_fields(POINTER, "last", "previous", "hidden"),
     ]
 
 
