@@ -7,6 +7,7 @@
    where a pass over the whole batch at every step would fetch them from memory again and again. */
 
 #include "encoder.h"
+#include "pool.h"
 
 enum { MULTINOMIAL, RESIDUAL, STRATIFIED, SYSTEMATIC }; /* as SCHEMES in filter.py */
 
@@ -463,44 +464,50 @@ static void share_embedding(const Filter *f, count sequence, count step, count d
         memcpy(f->hidden + row * d, f->embedding + (sequence * f->steps + step) * d, d * sizeof(real));
 }
 
+typedef struct {
+    Pieces sequences;
+    const Filter *filter;
+    const Layer *layer;
+    const Encoder *encoder;
+} Filtering;
+
+static int run_sequences(void *job)
+{
+    const Filter *f = ((Filtering *)job)->filter;
+    const Layer *layer = ((Filtering *)job)->layer;
+    const Encoder *encoder = ((Filtering *)job)->encoder;
+    count M = f->particles, T = f->steps, d = layer->d;
+    FilterWorkspace work;
+    int ready = prepare_filter(&work, f, layer, encoder);
+    for (count sequence; ready && (sequence = take(&((Filtering *)job)->sequences)) >= 0;) {
+        real *keys = f->keys ? f->keys + sequence * M * T * d : work.keys;
+        real *values = f->values ? f->values + sequence * M * T * d : work.values;
+        count *trajectories = f->trajectories ? f->trajectories + sequence * M * T : work.trajectories;
+        for (count m = 0; m < M; m++) work.log_weights[m] = -(real)log((double)M);
+        f->collapsed[sequence] = -1;
+        int informed = 0;
+        count gap = -1; /* the last input with missing targets */
+        if (f->observed) start_inputs(f, sequence);
+        for (count step = 0; step < T; step++) {
+            if (f->observed && !is_complete(f, sequence, step)) gap = step;
+            int is_own = has_own(f, step, gap);
+            select_parents(f, layer, &work, sequence, step, trajectories, work.log_weights, &informed);
+            mutate(f, layer, encoder, &work, sequence, step, is_own, keys, values, trajectories);
+            if (f->observed && !is_own) share_embedding(f, sequence, step, d);
+            if (!weigh(f, &work, sequence, step, work.log_weights, &informed) && f->collapsed[sequence] < 0) {
+                f->collapsed[sequence] = step;
+                if (f->stop_at_collapse) break;
+            }
+            for (count m = 0; f->observed && m < M; m++) complete(f, &work, sequence, m, step);
+        }
+    }
+    release_filter(&work);
+    return !ready;
+}
+
 /* Returns 0, or 1 when there was not enough memory. The encoder is needed for missing targets only. */
 int particle_filter(const Filter *f, const Layer *layer, const Encoder *encoder, int n_threads)
 {
-    count M = f->particles, T = f->steps, d = layer->d;
-    int failed = 0;
-#pragma omp parallel num_threads(n_threads)
-    {
-        FilterWorkspace work;
-        int ready = prepare_filter(&work, f, layer, encoder);
-#pragma omp for schedule(dynamic)
-        for (count sequence = 0; sequence < f->batch; sequence++) {
-            if (!ready) continue;
-            real *keys = f->keys ? f->keys + sequence * M * T * d : work.keys;
-            real *values = f->values ? f->values + sequence * M * T * d : work.values;
-            count *trajectories = f->trajectories ? f->trajectories + sequence * M * T : work.trajectories;
-            for (count m = 0; m < M; m++) work.log_weights[m] = -(real)log((double)M);
-            f->collapsed[sequence] = -1;
-            int informed = 0;
-            count gap = -1; /* the last input with missing targets */
-            if (f->observed) start_inputs(f, sequence);
-            for (count step = 0; step < T; step++) {
-                if (f->observed && !is_complete(f, sequence, step)) gap = step;
-                int is_own = has_own(f, step, gap);
-                select_parents(f, layer, &work, sequence, step, trajectories, work.log_weights, &informed);
-                mutate(f, layer, encoder, &work, sequence, step, is_own, keys, values, trajectories);
-                if (f->observed && !is_own) share_embedding(f, sequence, step, d);
-                if (!weigh(f, &work, sequence, step, work.log_weights, &informed) && f->collapsed[sequence] < 0) {
-                    f->collapsed[sequence] = step;
-                    if (f->stop_at_collapse) break;
-                }
-                for (count m = 0; f->observed && m < M; m++) complete(f, &work, sequence, m, step);
-            }
-        }
-        if (!ready) {
-#pragma omp atomic write
-            failed = 1;
-        }
-        release_filter(&work);
-    }
-    return failed;
+    Filtering job = {{0, f->batch}, f, layer, encoder};
+    return work_together(run_sequences, &job, n_threads);
 }

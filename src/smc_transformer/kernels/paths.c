@@ -6,6 +6,7 @@
 
 #include "encoder.h"
 #include "gradient.h"
+#include "pool.h"
 
 typedef struct {
     count batch, paths, steps, window, n_inputs, n_targets, n_parameters, adds_last;
@@ -403,43 +404,58 @@ static void go_back(const Paths *p, const Layer *layer, const Encoder *encoder, 
         add_scaled(sums->recurrent_bias, 1, work->recalled_gradient + row * padded(gates), gates);
 }
 
+typedef struct {
+    Pieces pieces;
+    const Paths *paths;
+    const Layer *layer;
+    const Encoder *encoder;
+} Drawing;
+
+/* A block of paths from the first step to the last, and back. */
+static void draw_block(const Paths *p, const Layer *layer, const Encoder *encoder, PathWorkspace *work, count number,
+                       const count *own_row, PathSums *sums)
+{
+    count blocks = (p->paths + BLOCK - 1) / BLOCK, state = BLOCK * padded(layer->d);
+    Block block = {number / blocks, number % blocks * BLOCK, BLOCK};
+    if (p->paths - block.first < BLOCK) block.n_rows = p->paths - block.first;
+    start_block(p, work, &block, layer->d);
+    for (count t = 0; t < p->steps; t++) {
+        take_step(p, layer, encoder, work, &block, own_row, t, sums ? t : 0);
+        if (!sums && p->hidden) /* one step is kept: what was after it is before the next */
+            memcpy(work->embedding, work->embedding + state, state * sizeof(real));
+    }
+    if (sums) go_back(p, layer, encoder, work, &block, own_row, sums);
+}
+
+static int draw_pieces(void *job)
+{
+    Drawing *drawing = job;
+    const Paths *p = drawing->paths;
+    count blocks = (p->paths + BLOCK - 1) / BLOCK;
+    PathWorkspace work;
+    memset(&work, 0, sizeof work);
+    count *own_row = calloc(p->steps, sizeof(count)); /* a path's own slots are all in its own row */
+    int ready = prepare_paths(&work, p, drawing->layer, drawing->encoder, p->sums != NULL) && own_row;
+    for (count piece; ready && (piece = take(&drawing->pieces)) >= 0;) {
+        if (!p->sums) { /* a piece is a block of paths, or with gradients a group of sequences, whose sums are one */
+            draw_block(p, drawing->layer, drawing->encoder, &work, piece, own_row, NULL);
+            continue;
+        }
+        PathSums sums;
+        place_path_sums(&sums, drawing->layer, drawing->encoder, p->sums + piece * p->n_sums);
+        count first = p->batch * piece / p->groups * blocks, last = p->batch * (piece + 1) / p->groups * blocks;
+        for (count number = first; number < last; number++)
+            draw_block(p, drawing->layer, drawing->encoder, &work, number, own_row, &sums);
+    }
+    free_all((real **)&work, N_PARTS);
+    free(own_row);
+    return !ready;
+}
+
 /* Draws paths; with p->sums also goes back through them. Returns 0, or 1 when there was not enough memory. */
 int draw_paths(const Paths *p, const Layer *layer, const Encoder *encoder, int n_threads)
 {
-    count d = layer->d, blocks = (p->paths + BLOCK - 1) / BLOCK, back = p->sums != NULL;
-    count pieces = back ? p->groups : p->batch * blocks;
-    int failed = 0;
-#pragma omp parallel num_threads(n_threads)
-    {
-        PathWorkspace work;
-        memset(&work, 0, sizeof work);
-        count *own_row = calloc(p->steps, sizeof(count)); /* a path's own slots are all in its own row */
-        int ready = prepare_paths(&work, p, layer, encoder, (int)back) && own_row;
-#pragma omp for schedule(dynamic)
-        for (count piece = 0; piece < pieces; piece++) {
-            if (!ready) continue;
-            PathSums sums = {0};
-            if (back) place_path_sums(&sums, layer, encoder, p->sums + piece * p->n_sums);
-            count first = back ? p->batch * piece / p->groups * blocks : piece;
-            count last = back ? p->batch * (piece + 1) / p->groups * blocks : piece + 1;
-            for (count number = first; number < last; number++) {
-                Block block = {number / blocks, number % blocks * BLOCK, BLOCK};
-                if (p->paths - block.first < BLOCK) block.n_rows = p->paths - block.first;
-                start_block(p, &work, &block, d);
-                for (count t = 0; t < p->steps; t++) {
-                    take_step(p, layer, encoder, &work, &block, own_row, t, back ? t : 0);
-                    if (!back && p->hidden) /* one step is kept: what was after it is before the next */
-                        memcpy(work.embedding, work.embedding + BLOCK * padded(d), BLOCK * padded(d) * sizeof(real));
-                }
-                if (back) go_back(p, layer, encoder, &work, &block, own_row, &sums);
-            }
-        }
-        if (!ready) {
-#pragma omp atomic write
-            failed = 1;
-        }
-        free_all((real **)&work, N_PARTS);
-        free(own_row);
-    }
-    return failed;
+    count blocks = (p->paths + BLOCK - 1) / BLOCK;
+    Drawing job = {{0, p->sums ? p->groups : p->batch * blocks}, p, layer, encoder};
+    return work_together(draw_pieces, &job, n_threads);
 }

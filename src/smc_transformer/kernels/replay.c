@@ -6,6 +6,7 @@
 
 #include "band.h"
 #include "gradient.h"
+#include "pool.h"
 
 typedef struct {
     count batch, n_trajectories, particles, steps, window, owners, groups; /* owners of means and embedding: 1 or n_trajectories */
@@ -152,59 +153,65 @@ static void go_back(const Replay *r, const Layer *layer, TrajectoryWorkspace *wo
     }
 }
 
-/* The read-outs of trajectories that no filter has been through, (batch, n_trajectories, steps, n_out). Returns 0, or 1. */
+typedef struct {
+    Pieces pieces;
+    const Replay *replay;
+    const Layer *layer;
+    real *read_outs;
+} Replaying;
+
+static int read_out_rows(void *job)
+{
+    Replaying *replaying = job;
+    const Replay *r = replaying->replay;
+    const Layer *layer = replaying->layer;
+    count T = r->steps, stride = padded(layer->d), n_out = layer->n_out;
+    TrajectoryWorkspace work;
+    memset(&work, 0, sizeof work);
+    int ready = prepare_trajectory(&work, r, layer);
+    for (count row; ready && (row = take(&replaying->pieces)) >= 0;) {
+        go_forward(r, layer, &work, row);
+        for (count t = 0; t < T; t++)
+            for (count o = 0; o < n_out; o++)
+                replaying->read_outs[(row * T + t) * n_out + o] = layer->projection_bias[o]
+                    + dot(work.read_out.last + t * stride, layer->projection + o * layer->d, layer->d);
+    }
+    free_all((real **)&work, N_PARTS);
+    return !ready;
+}
+
+static int go_back_through_groups(void *job)
+{
+    Replaying *replaying = job;
+    const Replay *r = replaying->replay;
+    const Layer *layer = replaying->layer;
+    TrajectoryWorkspace work;
+    memset(&work, 0, sizeof work);
+    int ready = prepare_trajectory(&work, r, layer);
+    for (count group; ready && (group = take(&replaying->pieces)) >= 0;) {
+        Sums sums;
+        place_sums(&sums, layer, r->sums + group * r->n_sums);
+        count first = r->batch * group / r->groups, last = r->batch * (group + 1) / r->groups;
+        for (count row = first * r->n_trajectories; row < last * r->n_trajectories; row++) {
+            go_forward(r, layer, &work, row);
+            go_back(r, layer, &work, row, &sums);
+        }
+    }
+    free_all((real **)&work, N_PARTS);
+    return !ready;
+}
+
+/* The read-outs of trajectories that no filter has been through, (batch, n_trajectories, steps, n_out). Returns 0, or 1
+   when there was not enough memory. */
 int replay_forward(const Replay *r, const Layer *layer, real *read_outs, int n_threads)
 {
-    count T = r->steps, stride = padded(layer->d), n_out = layer->n_out;
-    int failed = 0;
-#pragma omp parallel num_threads(n_threads)
-    {
-        TrajectoryWorkspace work;
-        memset(&work, 0, sizeof work);
-        int ready = prepare_trajectory(&work, r, layer);
-#pragma omp for schedule(dynamic)
-        for (count row = 0; row < r->batch * r->n_trajectories; row++) {
-            if (!ready) continue;
-            go_forward(r, layer, &work, row);
-            for (count t = 0; t < T; t++)
-                for (count o = 0; o < n_out; o++)
-                    read_outs[(row * T + t) * n_out + o] = layer->projection_bias[o]
-                        + dot(work.read_out.last + t * stride, layer->projection + o * layer->d, layer->d);
-        }
-        if (!ready) {
-#pragma omp atomic write
-            failed = 1;
-        }
-        free_all((real **)&work, N_PARTS);
-    }
-    return failed;
+    Replaying job = {{0, r->batch * r->n_trajectories}, r, layer, read_outs};
+    return work_together(read_out_rows, &job, n_threads);
 }
 
 /* Returns 0, or 1 when there was not enough memory. */
 int replay_backward(const Replay *r, const Layer *layer, int n_threads)
 {
-    int failed = 0;
-#pragma omp parallel num_threads(n_threads)
-    {
-        TrajectoryWorkspace work;
-        memset(&work, 0, sizeof work);
-        int ready = prepare_trajectory(&work, r, layer);
-#pragma omp for schedule(dynamic)
-        for (count group = 0; group < r->groups; group++) {
-            if (!ready) continue;
-            Sums sums;
-            place_sums(&sums, layer, r->sums + group * r->n_sums);
-            count first = r->batch * group / r->groups, last = r->batch * (group + 1) / r->groups;
-            for (count row = first * r->n_trajectories; row < last * r->n_trajectories; row++) {
-                go_forward(r, layer, &work, row);
-                go_back(r, layer, &work, row, &sums);
-            }
-        }
-        if (!ready) {
-#pragma omp atomic write
-            failed = 1;
-        }
-        free_all((real **)&work, N_PARTS);
-    }
-    return failed;
+    Replaying job = {{0, r->groups}, r, layer, NULL};
+    return work_together(go_back_through_groups, &job, n_threads);
 }
