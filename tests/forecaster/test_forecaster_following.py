@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers.forecaster_tables import head, make, rows_between, series, walks
+from helpers.forecaster_tables import TINY, head, make, rows_between, series, walks
 from helpers.models import assert_same, make_model, mean_and_error, sequences
 from helpers.oracles import masked_linear
 
@@ -87,21 +87,22 @@ def test_series_of_unequal_length_do_not_disturb_each_other():
     together = filtered(panel, judging=True)
     for rows, state, judgement in zip(panel, *together, strict=True):
         (alone,), (judged,) = filtered([rows], judging=True)
-        _, n_slots = state.clock()
+        n_slots = state.n_slots.item()
         torch.testing.assert_close(state.last, alone.last)
         torch.testing.assert_close(state.keys[:, :, :n_slots], alone.keys[:, :, :n_slots])
         torch.testing.assert_close(state.encoder_state, alone.encoder_state)
         torch.testing.assert_close(judgement, judged)
         # Nor does it matter whether the rows are filtered one by one or, where nothing is judged, by one call.
         (whole,), _ = filtered([rows])
-        assert whole.places() == state.places()
+        assert whole.layout == state.layout
+        assert whole.n_slots.item() == n_slots == whole.position.item()
         torch.testing.assert_close(state.last, whole.last)
         torch.testing.assert_close(state.log_weights, whole.log_weights)
         for name in ("keys", "values"):
             one, other = (getattr(each, name)[:, :, :n_slots] for each in (state, whole))
             torch.testing.assert_close(one, other)
         torch.testing.assert_close(state.encoder_state, whole.encoder_state)
-        assert state.clock()[0] == len(rows) - 1
+        assert state.position.item() == len(rows) - 1
         assert judgement.pit.shape == (len(rows) - 1, 1)
 
 
@@ -175,9 +176,57 @@ def test_an_update_may_skip_rows_and_bring_new_series():
     assert surprise[["unique_id", "ds"]].to_numpy().tolist() == [["a", 63], ["a", 64], ["c", 1], ["c", 2], ["c", 3]]
     fleet = forecaster.fitted.following.fleet
     assert_same(fleet.take(["b"]).named_tensors(), untouched)
-    assert fleet.take(["a"]).clock()[0] == 64  # three missing rows, two observed ones
+    assert fleet.take(["a"]).position.item() == 64  # three missing rows, two observed ones
     predicted = forecaster.predict(level=[])
     assert predicted.groupby("unique_id")["ds"].min().to_dict() == {"a": 65, "b": 60, "c": 4}
+
+
+def test_series_of_all_lengths_take_their_steps_together(monkeypatch):
+    """One state is taken out and put back, whatever each series has seen; only unequally many new rows divide it."""
+    lengths = [15 + number for number in range(30)]  # the window is 6; some begin to fill it, see below
+    forecaster = make().fit(walks(*lengths), progress=False)
+    names = forecaster.series
+    short = [series(f"short {number}", np.sin(np.arange(3 + number))) for number in range(3)]
+    forecaster.update(pd.concat(short))
+    seen = dict(zip(names, lengths, strict=True)) | {f"short {number}": 3 + number for number in range(3)}
+    rows = []
+
+    def counting(name, whole):
+        def counted(*arguments):
+            found = whole(*arguments)
+            rows.append((name, len(arguments[-1]) if name == "put" else len(found)))
+            return found
+
+        return counted
+
+    for name in ("take", "put"):
+        monkeypatch.setattr(ParticleState, name, counting(name, getattr(ParticleState, name)))
+    monkeypatch.setattr(ParticleState, "cat", staticmethod(counting("cat", ParticleState.cat)))
+    forecaster.update(pd.concat([series(name, [0.1], start=length) for name, length in seen.items()]))
+    assert rows == [("take", 33), ("take", 33), ("take", 0), ("put", 33)]
+    rows.clear()
+    new = [series(name, [0.1] * (1 + length % 2), start=1 + length) for name, length in seen.items()]
+    forecaster.update(pd.concat(new))
+    assert [name for name, _ in rows] == ["take", *["take", "take"] * 2, "put", "put"]
+    rows.clear()
+    forecaster.predict()
+    assert rows == [("take", 33)]
+
+
+def test_a_gap_costs_its_own_series_only():
+    forecaster = make().fit(walks(20, 30, 30), progress=False)
+    forecaster.update(pd.concat((series("a", [NAN, 0.1], start=20), series("b", [0.1], start=30))))
+    fleet = forecaster.fitted.following.fleet
+    assert [fleet.take([name]).has_own_inputs for name in "abc"] == [True, False, False]
+
+
+def test_a_series_that_needs_more_room_does_not_enlarge_the_others():
+    forecaster = make(config={**TINY, "window": None}).fit(walks(20, 32), progress=False)
+    fleet = forecaster.fitted.following.fleet
+    assert [fleet.take([name]).capacity for name in "ab"] == [32, 32]
+    forecaster.update(pd.concat((series("a", [0.1, 0.2], start=20), series("b", [0.1, 0.2], start=32))))
+    assert [fleet.take([name]).capacity for name in "ab"] == [32, 64]
+    assert [fleet.take([name]).n_slots.item() for name in "ab"] == [21, 33]
 
 
 def test_a_failed_update_changes_nothing():

@@ -118,5 +118,5 @@ def test_leading_gaps_are_skipped_and_trailing_ones_followed():
     y[:5] = NAN
     y[-2:] = NAN
     forecaster = make().fit(series("a", y), progress=False)
-    assert forecaster.fitted.following.fleet.take(["a"]).clock()[0] == 54
+    assert forecaster.fitted.following.fleet.take(["a"]).position.item() == 54
     assert forecaster.predict()["ds"].tolist() == [60, 61, 62, 63]

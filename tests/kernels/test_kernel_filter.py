@@ -441,9 +441,8 @@ def test_the_population_at_the_end_is_that_of_torch(window, ess_threshold, encod
     x, noise = sequences(3, 12, 3), make_noise(model, 3, 9, 12)
     state, expected = both(lambda: filter_state(model, x, model.settings(9), seeded(2), noise=noise))
     assert calls == WHOLE
-    assert state.places() == expected.places()
-    assert state.n_particles == expected.n_particles
-    for name in ("log_weights", "informed", "last", "keys", "values"):
+    assert state.layout == expected.layout
+    for name in ("log_weights", "informed", "last", "keys", "values", "position", "n_slots"):
         assert_same(getattr(state, name), getattr(expected, name), name=name)
     assert len(state.encoder_state) == len(expected.encoder_state)
     for one, other in zip(state.encoder_state, expected.encoder_state, strict=True):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.agreement import assert_same, both, random_model, seeded, step_case
 from helpers.models import sequences
+from helpers.unequal import step, unequal, walk
 from helpers.user_modules import OwnReadout
 
 from smc_transformer.kernels import disabled
@@ -70,7 +71,7 @@ def test_the_ring_of_slots_goes_round_and_the_growing_table_grows(window, calls)
     assert_same_stream(seen, expected)
     assert state.particles.capacity == (window or 64)  # 16 at first, and doubled twice
     for name in ("keys", "values"):
-        held = slice(0, min(state.particles.clock()[1], state.particles.capacity))
+        held = slice(0, min(int(state.particles.n_slots[0]), state.particles.capacity))
         one, another = getattr(state.particles, name), getattr(other.particles, name)
         assert_same(one[:, :, held], another[:, :, held], name=name)
     assert calls["mutate_particles"] == 40
@@ -156,6 +157,29 @@ def test_a_collapse_in_a_stream_is_reported_as_torch_reports_it(calls):
     place, expected = both(collapse)
     assert place == expected == (1, 6)
     assert calls["mutate_particles"] == 6
+
+
+@pytest.mark.parametrize("gap_at", [None, 2])
+@pytest.mark.parametrize(("window", "capacity", "n_heads"), [(4, 4, 1), (4, 40, 2), (20, 20, 1), (None, 40, 1)])
+def test_sequences_that_have_seen_more_or_less_take_steps_together(window, capacity, n_heads, gap_at, calls):
+    settings = {"d_model": 6, "d_ff": 5, "n_heads": n_heads, "encoder": "gru", "ess_threshold": 0.9}
+    model, lengths = random_model(window=window, **settings), (1, 9, 3, 5, 25)
+    x = sequences(len(lengths), 7, seed=99)
+
+    def steps_and_paths():
+        state = unequal(model, model.settings(6), lengths, capacity, gap_at=gap_at)
+        noise = model.attention.draw_noise(len(lengths), 6, 8, seeded(1))
+        steps = [step(model, model.settings(6), state, x[:, number], noise.at(number)) for number in range(8)]
+        return (
+            *map(torch.stack, zip(*steps, strict=True)),
+            state.log_weights,
+            walk(model, model.settings(6), state, 5, 6)[0],
+        )
+
+    found, expected = both(steps_and_paths)
+    for one, other in zip(found, expected, strict=True):
+        assert_same(one, other)
+    assert calls["mutate_particles"] == sum(lengths) - len(lengths) + 8 + 6
 
 
 # --- forecasts ----------------------------------------------------------------------------------------------

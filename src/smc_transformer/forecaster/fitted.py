@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fleet import Fleet
@@ -122,18 +123,22 @@ class Fitted:
         generator = self.generator.clone_state()
         begun, judged = self.follow(new, generator, judging=True, distrust=distrust)
         stepped, followed = [], dict(begun.series)
-        # Series that have seen equally much and get equally many rows take their steps together.
-        for numbers in fleet.groups([one.series.name for one in going], [len(one.series) for one in going]):
+        going.sort(key=lambda one: -len(one.series))
+        # Apart: one gap costs its whole batch an encoder state for each particle, one full memory a larger memory.
+        grows = self.model.config.window is None
+        apart = [
+            (bool(one.rows.isnan().any()), grows and fleet.room(one.series.name) < len(one.series)) for one in going
+        ]
+        for numbers in fleet.groups([one.series.name for one in going], apart):
             together = [going[number] for number in numbers]
             names = [one.series.name for one in together]
-            rows = torch.stack([one.rows for one in together])
+            rows = pad_sequence([one.rows for one in together], batch_first=True)
             targets, inputs = rows.tensor_split([len(self.settings.modelled)], dim=-1)
             runs = torch.tensor([known[name].runs for name in names])
-            n_rows = [rows.shape[1]] * len(rows)
-            ((_, state),), judgements = self.follower.take_steps(
-                fleet.take(names), targets, inputs, n_rows, generator, runs, distrust
+            parts, judgements = self.follower.take_steps(
+                fleet.take(names), targets, inputs, [len(one.rows) for one in together], generator, runs, distrust
             )
-            stepped.append((names, state))
+            stepped += [([names[place] for place in places], state) for places, state in parts]
             for one, judgement in zip(together, judgements, strict=True):
                 judged.append(Judged(one.series, one.scaler, judgement))
                 followed[one.series.name] = one.after(judgement)

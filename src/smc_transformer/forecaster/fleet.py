@@ -1,8 +1,8 @@
 """The particles of all series that are followed: many series are one batched state, a row for each.
 
-Series whose rows have the same shapes share a block. That is one block for all of them, but that a series whose values
-have been missing has an input for each particle, and that without a window (or with a transformer encoder) what is
-remembered grows with the series.
+Series whose rows have the same shapes share a block, and take their steps together, however much each has seen. There
+is one block for all series, with two exceptions: a series whose values have been missing has an input for each
+particle, and without a window (or with a transformer encoder) what is remembered grows with the series.
 """
 
 from collections.abc import Iterable, Sequence
@@ -71,15 +71,18 @@ class Fleet:
             del self._blocks[layout]
         self.add([(names, state)])
 
-    def groups(self, names: Sequence[Name], n_steps: Sequence[int] | None = None) -> list[list[int]]:
-        """Positions in `names`, grouped by what must agree for rows to take (equally many) steps together."""
-        places = {layout: block.state.places() for layout, block in self._blocks.items()}
+    def groups(self, names: Sequence[Name], apart: Sequence[Any] | None = None) -> list[list[int]]:
+        """Positions in `names`, grouped by layout, and by what else is to keep series `apart`."""
         alike: dict[Any, list[int]] = {}
         for number, name in enumerate(names):
-            layout, row = self._where[name]
-            steps = None if n_steps is None else n_steps[number]
-            alike.setdefault((layout, places[layout][row], steps), []).append(number)
+            alike.setdefault((self._where[name][0], apart and apart[number]), []).append(number)
         return list(alike.values())
+
+    def room(self, name: Name) -> int:
+        """How many slots of a series have never been written."""
+        layout, row = self._where[name]
+        state = self._blocks[layout].state
+        return state.capacity - int(state.n_slots[row])
 
     def blocks(self) -> list[tuple[list[Name], ParticleState]]:
         """All rows, block by block, with their names."""

@@ -27,7 +27,7 @@ from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import find
 from smc_transformer.kernels.paths import PathsModel, PathsStart, draw_paths
 from smc_transformer.kernels.replay import replay_outputs
-from smc_transformer.kernels.step import PastSlots, mutate_particles
+from smc_transformer.kernels.step import PastSlots, Reach, mutate_particles
 from smc_transformer.kernels.step import inherit_trajectories as inherit_in_c
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
@@ -339,12 +339,10 @@ def run_step(
     keys: Float[Tensor, "batch particle slot d_model"],
     values: Float[Tensor, "batch particle slot d_model"],
     trajectories: Int[Tensor, "batch particle slot"],
-    slot: int,
-    window: slice,
+    reach: Reach,
     past: PastSlots | None = None,
-    past_first: int = 0,
 ) -> tuple[Float[Tensor, "batch particle d_model"], Float[Tensor, "batch particle n_parameters"] | None]:
-    """Write the latents of a slot and attend over the window, and over a past from `past_first` on; needs `can_step`.
+    """Write the latents of a slot of each sequence and attend over its window; needs `can_step`.
 
     Args:
         network: the network.
@@ -353,10 +351,8 @@ def run_step(
         keys: of all slots; written to, like values and trajectories.
         values: likewise.
         trajectories: the particle that holds each slot of each particle's trajectory.
-        slot: the slot to write.
-        window: the slots to attend to.
+        reach: the slots to write and to attend to.
         past: slots before the first one, shared with other particles.
-        past_first: the first of them to attend to.
 
     Returns:
         z, and the outputs of the read-out net, before any shift; None where C does not know the read-out.
@@ -364,7 +360,7 @@ def run_step(
     layer = layer_tensors(network, read_out=_none_of([f"read-out in torch: {why}" for why in _about_read_out(network)]))
     means, eps = network.attention.means(embedding), _for_factors(network.attention, noise)
     caches = (keys, values, trajectories)
-    return mutate_particles(layer, means, embedding, eps, *caches, slot, window, past, past_first)
+    return mutate_particles(layer, means, embedding, eps, *caches, reach, past)
 
 
 def run_replay(
@@ -420,22 +416,21 @@ def run_paths(
     batch, n_paths, n_steps = draws.shape[:3]
     encoder_state = [part.unflatten(0, (batch, -1)).expand(-1, n_paths, *part.shape[1:]) for part in state.encoder_state]
     previous = encoder_state.pop(0) if form.level_scale is not None else None
-    n_seen, n_slots = state.clock()
-    if previous is not None and n_seen == 0:
-        previous = state.last.expand(-1, n_paths, -1)  # nothing has changed yet at the first input
+    if previous is not None:  # nothing has changed yet at the first input
+        previous = torch.where((state.position == 0)[:, None, None], state.last, previous)
     position = _position(encoder)
     past = state.past
     if past is None:
         own = state.themselves
-        slots = (state.keys[:, :, :n_slots], state.values[:, :, :n_slots])
-        past = PastSlots(*slots, own.unsqueeze(-1).expand(-1, -1, n_slots).contiguous(), own)
+        most = int(state.n_slots.max())
+        slots = (state.keys[:, :, :most], state.values[:, :, :most])
+        past = PastSlots(*slots, own.unsqueeze(-1).expand(-1, -1, most).contiguous(), state.n_slots, own)
     start = PathsStart(
         state.last.expand(-1, n_paths, -1),
         past,
-        torch.zeros(batch, dtype=torch.long),
         previous,
         None if form.recurrent is None else encoder_state[0][:, :, 0],
-        None if position is None else position(n_seen, n_steps).to(draws).detach(),
+        None if position is None else position(state.position, n_steps).to(draws).detach(),
     )
     model = PathsModel(
         layer_tensors(network, read_out=True),

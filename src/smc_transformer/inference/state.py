@@ -40,7 +40,8 @@ class ParticleState:
         values: their values.
         trajectories: the particle that holds each slot of each particle's trajectory.
         position: how many inputs the encoder has seen.
-        n_slots: how many slots have been written, those written over included.
+        n_slots: how many slots have been written, those written over included. Each sequence has a clock of its own:
+            rows that have seen more or less of theirs take a step together.
         encoder_state: the encoder's state before `last`, a row for each sequence, or for each particle if each has an
             input of its own.
         trajectories_are_own: whether nobody has inherited yet, so that keys and values need not be read through the
@@ -84,21 +85,9 @@ class ParticleState:
         """The particles' own numbers."""
         return torch.arange(self.n_particles, device=self.last.device).expand(len(self), -1)
 
-    def clock(self) -> tuple[int, int]:
-        """Position and slots written, which must be the same in all rows of a state that takes a step."""
-        position, n_slots = int(self.position[0]), int(self.n_slots[0])
-        if len(self) > 1 and (self.n_slots.ne(n_slots).any() or self.position.ne(position).any()):
-            raise ValueError("rows of a state that take a step together must have seen equally many observations")
-        return position, n_slots
-
-    def places(self) -> list[tuple[int, int, int, bool]]:
-        """What must agree for rows to take a step together: position, slots written, room, inputs of their own."""
-        pairs = zip(self.position.tolist(), self.n_slots.tolist(), strict=True)
-        return [(position, n_slots, self.capacity, self.has_own_inputs) for position, n_slots in pairs]
-
     @property
     def layout(self) -> tuple[Any, ...]:
-        """The shapes and types of a row: rows of the same layout can stand in one state."""
+        """The shapes and types of a row: rows of the same layout can be in one state."""
         return tuple((tuple(rows.shape[1:]), rows.dtype) for rows in self._rows().values())
 
     def take(self, rows: slice | Int[Tensor, "row"]) -> "ParticleState":
@@ -122,15 +111,26 @@ class ParticleState:
 
     def as_ring(self, window: int) -> "ParticleState":
         """The slots that a ring of the window's length would hold, where it would hold them."""
-        _, n_slots = self.clock()
-        slots = torch.arange(max(0, n_slots - window), n_slots, device=self.last.device)
+        newest = self.n_slots.unsqueeze(-1) - 1
+        slots = newest - (newest - torch.arange(window)) % window  # negative where nothing has been written yet
+        keys, values, trajectories = self.at(slots.clamp(min=0))
+        return replace(self, keys=keys, values=values, trajectories=trajectories)
 
-        def ring(kept: Tensor) -> Tensor:
-            room = kept.new_zeros(*kept.shape[:2], window, *kept.shape[3:])
-            room[:, :, slots % window] = kept[:, :, slots]
-            return room
+    def at(
+        self, slots: Int[Tensor, "batch chosen"]
+    ) -> tuple[
+        Float[Tensor, "batch particle chosen d_model"],
+        Float[Tensor, "batch particle chosen d_model"],
+        Int[Tensor, "batch particle chosen"],
+    ]:
+        """Keys, values and trajectories of chosen slots of each sequence."""
+        index = (torch.arange(len(self))[:, None, None], torch.arange(self.n_particles)[:, None], slots.unsqueeze(1))
+        return self.keys[index], self.values[index], self.trajectories[index]
 
-        return replace(self, keys=ring(self.keys), values=ring(self.values), trajectories=ring(self.trajectories))
+    def last_slots(self, how_many: Int[Tensor, "batch"], parents: Int[Tensor, "batch path"]) -> PastSlots:
+        """The last slots of each sequence in the order of time, as the past of `parents`' children."""
+        slots = (self.n_slots - how_many).unsqueeze(-1) + torch.arange(int(how_many.max()))
+        return PastSlots(*self.at(slots % max(1, self.capacity)), how_many, parents)
 
     def named_tensors(self) -> dict[str, Tensor]:
         """All rows by names, for a file; slots that were never written are zero."""
@@ -139,18 +139,24 @@ class ParticleState:
         for name in ("keys", "values", "trajectories"):
             mask = written[:, None] if name == "trajectories" else written[:, None, :, None]
             tensors[name] = tensors[name].where(mask, 0)
-        return {name: tensor.flatten(0, 1) if _of_encoder(name) else tensor for name, tensor in tensors.items()}
+        flat = {name: tensor.flatten(0, 1) if _of_encoder(name) else tensor for name, tensor in tensors.items()}
+        return {**flat, "trajectories_are_own": torch.tensor(self.trajectories_are_own)}
 
     @classmethod
-    def from_named_tensors(cls, tensors: Mapping[str, Tensor], *, trajectories_are_own: bool) -> "ParticleState":
+    def from_named_tensors(cls, tensors: Mapping[str, Tensor]) -> "ParticleState":
         """The inverse of `named_tensors`."""
         encoder = sorted((name for name in tensors if _of_encoder(name)), key=lambda name: int(name.split("/")[1]))
-        plain = {name: tensor for name, tensor in tensors.items() if not _of_encoder(name)}
-        return cls(
-            **plain,  # type: ignore[arg-type]
-            encoder_state=tuple(tensors[name] for name in encoder),
-            trajectories_are_own=trajectories_are_own,
-        )
+        plain: dict[str, Any] = {name: tensor for name, tensor in tensors.items() if not _of_encoder(name)}
+        # Without the flag, keys and values are read through the table, which is right for all.
+        plain["trajectories_are_own"] = bool(plain.get("trajectories_are_own", False))
+        return cls(**plain, encoder_state=tuple(tensors[name] for name in encoder))
+
+    @classmethod
+    def from_version_1(cls, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> "ParticleState":
+        """The state of one series as release 0.1.0 saved it, where trajectories were called lines."""
+        counters = {name: torch.tensor([header[name]]) for name in ("position", "n_slots")}
+        named = {name: tensor for name, tensor in tensors.items() if name != "lines"}
+        return cls.from_named_tensors({**named, **counters, "trajectories": tensors["lines"]})
 
     def _rows(self) -> dict[str, Tensor]:
         """All tensors, with the sequence as the first axis."""

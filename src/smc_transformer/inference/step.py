@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from smc_transformer.inference import engine
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import Moved, ParticleState
-from smc_transformer.kernels.step import PastSlots
+from smc_transformer.kernels.step import PastSlots, Reach
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.encoders.base import State
@@ -78,7 +78,8 @@ def begin(
         informed=torch.zeros(batch, dtype=torch.bool, device=first.device),
         keys=first.new_empty(batch, n_particles, capacity, d_model),
         values=first.new_empty(batch, n_particles, capacity, d_model),
-        trajectories=torch.empty(batch, n_particles, capacity, dtype=torch.long, device=first.device),
+        # Zeros, as torch also reads slots that only other sequences of the batch have written.
+        trajectories=torch.zeros(batch, n_particles, capacity, dtype=torch.long, device=first.device),
         position=nothing,
         n_slots=nothing.clone(),
         encoder_state=encoder_state,
@@ -175,10 +176,8 @@ def select_particles(
     state.log_weights = selection.log_weights
     state.informed = state.informed & ~selection.resampled
     state.trajectories_are_own = state.trajectories_are_own and not bool(selection.resampled.any())
-    _, n_slots = state.clock()
-    held = slice(network.attention.first_slot(n_slots), n_slots)
-    if n_slots > state.capacity:
-        held = slice(0, state.capacity)
+    most, first = int(state.n_slots.max()), int((state.n_slots - network.attention.n_earlier(state.n_slots)).min())
+    held = slice(first, most) if most <= state.capacity else slice(0, state.capacity)
     engine.inherit_trajectories(state.trajectories, selection.ancestors, held, state.keys)
     if state.has_own_inputs:
         index = selection.ancestors.unsqueeze(-1).expand(-1, -1, state.last.shape[-1])
@@ -199,7 +198,9 @@ def receive(state: ParticleState, last: Float[Tensor, "batch _ n_inputs"]) -> No
 def embed(network: Network, state: ParticleState) -> Float[Tensor, "batch _ d_model"]:
     """The embedding of the last input, one for each sequence or particle."""
     features = network.observation.features(state.last.flatten(0, 1))
-    embedding, state.encoder_state = network.encoder.step(features, state.encoder_state, state.clock()[0])
+    place, n_own = state.position, state.last.shape[1]
+    position = int(place[0]) if bool((place == place[0]).all()) else place.repeat_interleave(n_own)
+    embedding, state.encoder_state = network.encoder.step(features, state.encoder_state, position)
     return embedding.unflatten(0, state.last.shape[:2])
 
 
@@ -214,18 +215,15 @@ def mutate(network: Network, state: ParticleState, embedding: Float[Tensor, "bat
         embedding: e_{t-1}.
         noise: standard noise of this step, (batch, particle, d_model).
     """
+    in_c, outputs = engine.can_step(network, embedding), None
     if torch.is_grad_enabled():
-        z, outputs = _mutate_with_gradients(network, state, embedding, noise), None
+        z = _mutate_with_gradients(network, state, embedding, noise)
+    elif in_c:
+        reach = _next_slots(network, state)
+        caches = (state.keys, state.values, state.trajectories)
+        z, outputs = engine.run_step(network, embedding, noise, *caches, reach, state.past)
     else:
-        in_c = engine.can_step(network, embedding)
-        if state.past is not None and not in_c:
-            _copy_past(state, state.past)
-        slot, window, past_first = _next_slot(network, state)
-        if in_c:
-            caches = (state.keys, state.values, state.trajectories)
-            z, outputs = engine.run_step(network, embedding, noise, *caches, slot, window, state.past, past_first)
-        else:
-            z, outputs = _mutate_in_torch(network, state, embedding, noise, slot, window), None
+        z = _mutate_in_torch(network, state, embedding, noise)
     state.n_slots, state.position = state.n_slots + 1, state.position + 1
     parameters = network.read_out(z, embedding, state.last[..., : network.config.n_targets], outputs)
     return Moved(noise.attention, z, embedding, parameters)
@@ -253,9 +251,7 @@ def weigh(
     log_density = network.observation.components(parameters).log_prob(target.unsqueeze(1), mask)
     if log_correction is not None:
         log_density = log_density + log_correction
-    log_weights, increments = reweight(
-        state.log_weights, log_density, step=int(state.position[0]), on_collapse=on_collapse
-    )
+    log_weights, increments = reweight(state.log_weights, log_density, step=state.position, on_collapse=on_collapse)
     if observed is None:
         state.log_weights, state.informed = log_weights, torch.ones_like(state.informed)
         return increments
@@ -284,12 +280,11 @@ def spread(
     own = state.has_own_inputs
     last = state.last.gather(1, ends.unsqueeze(-1).expand(-1, -1, state.last.shape[-1])) if own else state.last
     encoder_state = inherit_rows(state.encoder_state, ends) if own else state.encoder_state
-    _, n_slots = state.clock()
-    kept = torch.arange(network.attention.first_slot(n_slots), n_slots, device=ends.device) % max(1, state.capacity)
     fresh = begin(network, last[:, 0], n_samples, capacity, encoder_state)
     fresh.last, fresh.position = last, state.position
-    if len(kept):
-        fresh.past = PastSlots(state.keys[:, :, kept], state.values[:, :, kept], state.trajectories[:, :, kept], ends)
+    kept = network.attention.n_earlier(state.n_slots)
+    if kept.any():
+        fresh.past = state.last_slots(kept, ends)
     return fresh, ends
 
 
@@ -303,17 +298,20 @@ def inherit_rows(state: State, ancestors: Int[Tensor, "batch particle"]) -> Stat
     return tuple(tensor[rows] for tensor in state)
 
 
-def _next_slot(network: Network, state: ParticleState) -> tuple[int, slice, int]:
-    """The slot to write, the slots that are then attended to, and the first slot of a shared past that is."""
-    _, n_slots = state.clock()
-    if n_slots >= state.capacity and state.capacity != network.config.window:
+def _next_slots(network: Network, state: ParticleState) -> Reach:
+    """Where each sequence writes, and what it attends to then."""
+    n_slots, is_ring = state.n_slots, state.capacity == network.config.window
+    if not is_ring and int(n_slots.max()) >= state.capacity:
         _make_room(state)
-    slot = n_slots % state.capacity
-    if n_slots >= state.capacity:
-        return slot, slice(0, state.capacity), 0
-    n_past = 0 if state.past is None else state.past.trajectories.shape[-1]
-    first = network.attention.first_slot(n_past + slot)
-    return slot, slice(max(0, first - n_past), slot + 1), min(first, n_past)
+    nothing = torch.zeros_like(n_slots)
+    n_past = nothing if state.past is None else state.past.n_slots
+    first = n_past + n_slots - network.attention.n_earlier(n_past + n_slots)  # counted from the past's first slot
+    return Reach(
+        slot=n_slots % state.capacity,
+        first=nothing if is_ring else (first - n_past).clamp(min=0),
+        last=(n_slots + 1).clamp(max=state.capacity),
+        past_first=first.minimum(n_past),
+    )
 
 
 def _make_room(state: ParticleState) -> None:
@@ -321,7 +319,7 @@ def _make_room(state: ParticleState) -> None:
     more = max(16, state.capacity)
 
     def longer(old: Tensor) -> Tensor:
-        return torch.cat((old, old.new_empty(*old.shape[:2], more, *old.shape[3:])), dim=2)
+        return torch.cat((old, old.new_zeros(*old.shape[:2], more, *old.shape[3:])), dim=2)
 
     state.keys, state.values = longer(state.keys), longer(state.values)
     state.trajectories = longer(state.trajectories)
@@ -332,20 +330,23 @@ def _mutate_in_torch(
     state: ParticleState,
     embedding: Float[Tensor, "batch _ d_model"],
     noise: Noise,
-    slot: int,
-    window: slice,
 ) -> Float[Tensor, "batch particle d_model"]:
     """The attention vectors of the next slot, in plain torch: the reference of the kernels."""
-    attention = network.attention
+    if state.past is not None:
+        _copy_past(state, state.past)
+    attention, reach = network.attention, _next_slots(network, state)
     latents = attention.latents(embedding, noise)
-    state.keys[:, :, slot] = latents.key
-    state.values[:, :, slot] = latents.value
-    state.trajectories[:, :, slot] = state.themselves
+    written = (torch.arange(len(state)), slice(None), reach.slot)
+    state.keys[written], state.values[written], state.trajectories[written] = *latents[1:], state.themselves
+    window = slice(int(reach.first.min()), int(reach.last.max()))
+    slots = torch.arange(window.start, window.stop)
+    seen = (slots >= reach.first.unsqueeze(-1)) & (slots < reach.last.unsqueeze(-1))
     keys, values = state.keys[:, :, window], state.values[:, :, window]
     if not state.trajectories_are_own:
         trajectories = state.trajectories[:, :, window]
         keys, values = gather_trajectories(keys, trajectories), gather_trajectories(values, trajectories)
-    return attention.attend_one(latents.query, keys, values) + attention.deviation(noise)
+    differing = () if seen.all() else (seen,)
+    return attention.attend_one(latents.query, keys, values, *differing) + attention.deviation(noise)
 
 
 def _mutate_with_gradients(
@@ -362,12 +363,15 @@ def _mutate_with_gradients(
 
 
 def _copy_past(state: ParticleState, past: PastSlots) -> None:
-    """Make the shared past slots of one's own: torch is better off with copies."""
-    index = past.parents.unsqueeze(-1).expand(-1, -1, past.trajectories.shape[-1])
-    of_parents = past.trajectories.gather(1, index)
+    """Copy the shared past slots to each particle: torch attends over one tensor of keys."""
+    n_past = past.trajectories.shape[-1]
+    of_parents = past.trajectories.gather(1, past.parents.unsqueeze(-1).expand(-1, -1, n_past))
     own = state.themselves.unsqueeze(-1).expand_as(of_parents)
     state.keys = torch.cat((gather_trajectories(past.keys, of_parents), state.keys), dim=2)
     state.values = torch.cat((gather_trajectories(past.values, of_parents), state.values), dim=2)
     state.trajectories = torch.cat((own, state.trajectories), dim=2)
-    state.n_slots = state.n_slots + past.trajectories.shape[-1]
-    state.past = None
+    # A sequence with fewer past slots than others moves its own up to them.
+    missing, slots = (n_past - past.n_slots).unsqueeze(-1), torch.arange(state.capacity).expand(len(state), -1)
+    moved = (slots + missing).clamp(max=state.capacity - 1)
+    state.keys, state.values, state.trajectories = state.at(slots.where(slots < n_past - missing, moved))
+    state.n_slots, state.past = state.n_slots + past.n_slots, None

@@ -63,7 +63,7 @@ class StreamState:
     @property
     def n_observed(self) -> int:
         """How many observations the state has seen, missing ones included."""
-        return 0 if self.particles is None else self.particles.clock()[0]
+        return 0 if self.particles is None else int(self.particles.position[0])
 
     @torch.no_grad()
     def observe(

@@ -13,7 +13,7 @@ typedef struct {
     const real *last, *previous; /* (batch, paths, n_inputs): the inputs to start from, and those before them */
     const real *hidden;          /* (batch, paths, d): states of a GRU, or NULL */
     const real *known;           /* (batch, steps, n_inputs - n_targets): they come with the targets of a step */
-    const real *positions;       /* (steps, d): added to the embeddings, or NULL */
+    const real *positions;       /* (batch, steps, d): added to the embeddings, or NULL */
     const real *query, *key, *value; /* (d, d): Wq, Wk, Wv */
     const real *query_noise, *key_noise, *value_noise, *attention_noise; /* (batch, paths, steps, d) */
     Strides noise_strides;
@@ -24,7 +24,7 @@ typedef struct {
     const real *past_keys, *past_values; /* (batch, past_particles, past_slots, d) */
     const count *past_trajectories;      /* (batch, past_particles, past_slots) */
     const count *parents;                /* (batch, paths) */
-    const count *past_first;             /* (batch): the first slot that there is */
+    const count *n_past;                 /* (batch): how many of the slots a sequence has, the first ones */
     real *targets, *parameters;          /* (batch, paths, steps, n) */
     /* For going back. */
     count groups, n_sums;
@@ -136,17 +136,15 @@ static inline count path_of(const Block *block, count row)
 static int visible(const Paths *p, const PathWorkspace *work, const Block *block, const count *own_row, count row, count t,
                    count d, Slots out[2])
 {
-    count first = p->window && p->past_slots + t >= p->window ? p->past_slots + t + 1 - p->window : 0;
-    count own_first = first > p->past_slots ? first - p->past_slots : 0;
+    count n_past = p->n_past[block->sequence];
+    count first = p->window && n_past + t >= p->window ? n_past + t + 1 - p->window : 0;
+    count own_first = first > n_past ? first - n_past : 0;
     out[0] = (Slots){work->keys + row * p->steps * d, work->values + row * p->steps * d, own_row, own_first, t + 1,
                      p->steps};
-    count past_first = p->past_first[block->sequence];
-    past_first = first > past_first ? first : past_first;
-    if (past_first >= p->past_slots) return 1;
+    if (first >= n_past) return 1;
     count base = block->sequence * p->past_particles, path = block->sequence * p->paths + path_of(block, row);
     out[1] = (Slots){p->past_keys + base * p->past_slots * d, p->past_values + base * p->past_slots * d,
-                     p->past_trajectories + (base + p->parents[path]) * p->past_slots, past_first, p->past_slots,
-                     p->past_slots};
+                     p->past_trajectories + (base + p->parents[path]) * p->past_slots, first, n_past, p->past_slots};
     return 2;
 }
 
@@ -176,7 +174,10 @@ static void take_step(const Paths *p, const Layer *layer, const Encoder *encoder
             seen.inputs + row * padded(encoder->width));
     embed_block(encoder, &work->encoder_weights, &seen, work->embedding + rows * stride, embedding);
     if (p->positions)
-        for (count row = 0; row < BLOCK; row++) add_scaled(embedding + row * stride, 1, p->positions + t * d, d);
+        for (count row = 0; row < BLOCK; row++) {
+            const real *position = p->positions + (block->sequence * p->steps + t) * d;
+            add_scaled(embedding + row * stride, 1, position, d);
+        }
     real *key = read_out.hidden, *value = read_out.gradient; /* room that is not needed yet */
     real *parts[] = {query, key, value}, *weights[] = {work->query_weight, work->key_weight, work->value_weight};
     for (int i = 0; i < 3; i++) {

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -27,13 +27,11 @@ class PathsStart(NamedTuple):
     last: Float[Tensor, "batch path n_inputs"]
     """The inputs of the first step."""
     past: PastSlots
-    past_first: Int[Tensor, "batch"]
-    """The first of the past slots that there is, for each sequence."""
     previous: Float[Tensor, "batch path n_inputs"] | None = None
     """The inputs before the last ones, for an encoder that sees changes."""
     hidden: Float[Tensor, "batch path d"] | None = None
     """The state of a GRU."""
-    positions: Float[Tensor, "horizon d"] | None = None
+    positions: Float[Tensor, "batch horizon d"] | None = None
     """Encodings of the positions, added to the embeddings."""
 
 
@@ -125,7 +123,7 @@ class _Work:
         lowest, highest = model.density.log_scales or (None, None)
         tensors_by_name = {
             **{name: self.learned[name] for name in PROJECTIONS},
-            **{name: getattr(start, name) for name in ("last", "previous", "positions", "past_first")},
+            **{name: getattr(start, name) for name in ("last", "previous", "positions")},
             "hidden": self.hidden,
             "known": known,
             "draws": draws,
@@ -136,6 +134,7 @@ class _Work:
             "past_values": past_values,
             "past_trajectories": start.past.trajectories,
             "parents": start.past.parents,
+            "n_past": start.past.n_slots,
             "targets": self.targets,
             "parameters": self.parameters,
         }

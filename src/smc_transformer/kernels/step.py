@@ -18,8 +18,23 @@ class PastSlots(NamedTuple):
     keys: Float[Tensor, "batch particle slot d"]
     values: Float[Tensor, "batch particle slot d"]
     trajectories: Int[Tensor, "batch particle slot"]
+    n_slots: Int[Tensor, "batch"]
+    """How many of them each sequence has: the first ones."""
     parents: Int[Tensor, "batch path"]
     """The particle that each of the present ones descends from."""
+
+
+class Reach(NamedTuple):
+    """Where a step writes and what it attends to, for each sequence."""
+
+    slot: Int[Tensor, "batch"]
+    """The slot to write."""
+    first: Int[Tensor, "batch"]
+    """The first slot that is attended to."""
+    last: Int[Tensor, "batch"]
+    """The slot after the last one that is."""
+    past_first: Int[Tensor, "batch"]
+    """The first slot of a shared past that is; all later ones are too."""
 
 
 def mutate_particles(
@@ -30,12 +45,10 @@ def mutate_particles(
     keys: Float[Tensor, "batch particle slot d"],
     values: Float[Tensor, "batch particle slot d"],
     trajectories: Int[Tensor, "batch particle slot"],
-    slot: int,
-    window: slice,
+    reach: Reach,
     past: PastSlots | None = None,
-    past_first: int = 0,
 ) -> tuple[Float[Tensor, "batch particle d"], Float[Tensor, "batch particle n_out"] | None]:
-    """Write the latents of a slot and attend over the window, and over a past from `past_first` on.
+    """Write the latents of a slot of each sequence and attend over its window, which may reach into a past.
 
     Returns:
         z, and the read-out if the layer has one.
@@ -50,9 +63,6 @@ def mutate_particles(
         owners=embedding.shape[1],
         noise_strides=strides,
         capacity=capacity,
-        slot=slot,
-        first=window.start,
-        last=window.stop,
     )
     tensors: dict[str, Tensor | None] = {
         **dict(zip(MEANS, (part.contiguous() for part in (*means, embedding)), strict=True)),
@@ -60,14 +70,16 @@ def mutate_particles(
         "keys": keys,
         "values": values,
         "trajectories": trajectories,
+        **dict(zip(("slot", "first", "last", "past_first"), reach, strict=True)),
         "z": z,
         "parameters": outputs,
     }
     if past is not None:
-        tensors |= dict(zip(("past_keys", "past_values", "past_trajectories", "parents"), past, strict=True))
-        task.past_particles, task.past_slots, task.past_first = *past.trajectories.shape[1:], past_first
+        names = ("past_keys", "past_values", "past_trajectories", "past_last", "parents")
+        tensors |= dict(zip(names, past, strict=True))
+        task.past_particles, task.past_slots = past.trajectories.shape[1:]
     point(task, tensors)
-    work = z.numel() * (4 * d_model + window.stop)
+    work = z.numel() * (4 * d_model + int(reach.last.max()))
     check(loaded(keys).mutate_particles(ctypes.byref(task), ctypes.byref(layer.structure()), threads(work)))
     return z, outputs
 

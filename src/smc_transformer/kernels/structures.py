@@ -66,9 +66,10 @@ class Step(ctypes.Structure):
         *_fields(POINTER, *MEANS, *NOISES),
         ("noise_strides", Strides),
         *_fields(POINTER, "keys", "values", "trajectories"),
-        *_fields(COUNT, "capacity", "slot", "first", "last"),
-        *_fields(POINTER, "past_keys", "past_values", "past_trajectories", "parents"),
-        *_fields(COUNT, "past_particles", "past_slots", "past_first"),
+        ("capacity", COUNT),
+        *_fields(POINTER, "slot", "first", "last"),
+        *_fields(POINTER, "past_keys", "past_values", "past_trajectories", "past_first", "past_last", "parents"),
+        *_fields(COUNT, "past_particles", "past_slots"),
         *_fields(POINTER, "z", "parameters"),
     ]
 
@@ -103,7 +104,7 @@ class Paths(ctypes.Structure):
         ("noise_strides", Strides),
         *_fields(POINTER, "draws", "root", "lowest", "highest"),
         *_fields(COUNT, "past_particles", "past_slots"),
-        *_fields(POINTER, "past_keys", "past_values", "past_trajectories", "parents", "past_first"),
+        *_fields(POINTER, "past_keys", "past_values", "past_trajectories", "parents", "n_past"),
         *_fields(POINTER, "targets", "parameters"),
         *_fields(COUNT, "groups", "n_sums"),
         *_fields(POINTER, "targets_gradient", "draws_gradient", "hidden_gradient"),

@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
@@ -120,21 +120,33 @@ class StochasticSelfAttention(nn.Module):
         """The oldest slot that the query of slot `step` sees; the window reaches from there to `step` itself."""
         return 0 if self.window is None else max(0, step + 1 - self.window)
 
+    def n_earlier(self, slot: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+        """How many of the slots before its own the query of a slot sees."""
+        return slot if self.window is None else slot.clamp(max=self.window - 1)
+
     def attend_one(
         self,
         query: Float[Tensor, "batch particle d_model"],
         keys: Float[Tensor, "batch particle slot d_model"],
         values: Float[Tensor, "batch particle slot d_model"],
+        seen: Bool[Tensor, "batch slot"] | None = None,
     ) -> Float[Tensor, "batch particle d_model"]:
-        """The mean of z for one query per particle, over slots that are already cut to the window."""
-        root = math.sqrt(self.d_model // self.n_heads)
-        if self.n_heads == 1 and keys.shape[-2] >= MATMUL_FROM_SLOTS:
-            shares = (keys @ query.unsqueeze(-1) / root).softmax(dim=-2)
+        """The mean of z for one query per particle, over slots that are already cut to the window.
+
+        Where sequences see different ones of the slots, `seen` tells which; the others may hold anything.
+        """
+        by_head, in_products = (self.n_heads, -1), self.n_heads == 1 and keys.shape[-2] >= MATMUL_FROM_SLOTS
+        if in_products:
+            scores = keys @ query.unsqueeze(-1)
+        else:
+            scores = (keys * query.unsqueeze(-2)).unflatten(-1, by_head).sum(dim=-1)
+        if seen is not None:
+            mask = seen.to(keys.device)[:, None, :, None]
+            scores, values = scores.where(mask, -torch.inf), values.where(mask, 0.0)
+        shares = (scores / math.sqrt(self.d_model // self.n_heads)).softmax(dim=-2)
+        if in_products:
             return self.output((shares.mT @ values).squeeze(-2))
-        by_head = (self.n_heads, -1)
-        scores = (keys * query.unsqueeze(-2)).unflatten(-1, by_head).sum(dim=-1) / root
-        shares = scores.softmax(dim=-2).unsqueeze(-1)
-        return self.output((shares * values.unflatten(-1, by_head)).sum(dim=-3).flatten(-2))
+        return self.output((shares.unsqueeze(-1) * values.unflatten(-1, by_head)).sum(dim=-3).flatten(-2))
 
     def attend_all(self, latents: Latents) -> Float[Tensor, "batch particle time d_model"]:
         """The mean of z at every step at once, each over its own causal window."""

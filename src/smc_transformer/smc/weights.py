@@ -10,7 +10,7 @@ and the normaliser log sum_m w_t^m estimates log p(X_t | X_{<t}).
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -53,21 +53,22 @@ def reweight(
     log_weights: Float[Tensor, "batch particle"],
     log_density: Float[Tensor, "batch particle"],
     *,
-    step: int,
+    step: int | Int[Tensor, "batch"],
     on_collapse: str = "error",
 ) -> tuple[Float[Tensor, "batch particle"], Float[Tensor, "batch"]]:
     """The weights after an observation, and its log-likelihood increment log sum_m W_{t-1}^m p(X_t | particle m).
 
     Weights are normalised, before and after; a density that is NaN counts as zero. When a sequence has no weight left
-    at this `step`, the time t, on_collapse="error" raises a `WeightCollapseError`; "uniform" gives that sequence equal
-    weights and an increment of -inf, so that its likelihood stays honest.
+    at this `step`, the time t (of all or of each), on_collapse="error" raises a `WeightCollapseError`; "uniform" gives
+    that sequence equal weights and an increment of -inf, so that its likelihood stays honest.
     """
     log_density = torch.where(log_density.isnan(), -torch.inf, log_density)
     updated, increment = normalise(log_weights + log_density)
     collapsed = ~increment.isfinite()
     if collapsed.any():
         if on_collapse == "error":
-            raise WeightCollapseError(sequence=int(collapsed.nonzero()[0, 0]), step=step)
+            sequence = int(collapsed.nonzero()[0, 0])
+            raise WeightCollapseError(sequence, step if isinstance(step, int) else int(step[sequence]))
         updated = torch.where(collapsed.unsqueeze(-1), uniform_log_weights(updated), updated)
         increment = torch.where(collapsed, -torch.inf, increment)
     return updated, increment

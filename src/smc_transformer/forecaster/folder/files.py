@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Generator, Tensor
@@ -92,10 +91,7 @@ def load_fitted(path: Path) -> Fitted:
         raise SavedForecasterError(f"{path / MODEL} does not fit the settings in {CONFIG}: {error}") from None
     tensors, header = _read_tensors(path / STATES, number)
     try:
-        # Not by the version of config.json, which stays as it was when states are saved again beside it.
-        if "blocks" not in header:
-            tensors, header["blocks"] = _blocks_of_version_1(tensors, header["series"])
-        following, until = Following(Fleet(_blocks(tensors, header["blocks"])), {}), {}
+        following, until = Following(Fleet(_blocks(tensors, header)), {}), {}
         for one in header["series"]:
             scaler = Scaler.from_dict(one["scaler"])
             runs = tuple(one.get("runs", [0] * len(settings.modelled)))
@@ -116,7 +112,7 @@ def save_states(folder: Path, fitted: Fitted, number: str) -> None:
     blocks = []
     for place, (names, state) in enumerate(fitted.following.fleet.blocks()):
         tensors |= {f"{place}/{name}": tensor for name, tensor in state.named_tensors().items()}
-        blocks.append({"names": names, "trajectories_are_own": state.trajectories_are_own})
+        blocks.append({"names": names})
     listed = [
         {
             "name": name,
@@ -133,24 +129,17 @@ def save_states(folder: Path, fitted: Fitted, number: str) -> None:
     os.replace(unfinished, folder / STATES)
 
 
-def _blocks(tensors: dict[str, Tensor], listed: list[dict[str, Any]]) -> Iterator[tuple[list[Name], ParticleState]]:
-    """The blocks of the fleet, with the names of their series."""
-    for place, block in enumerate(listed):
+def _blocks(tensors: dict[str, Tensor], header: dict[str, Any]) -> Iterator[tuple[list[Name], ParticleState]]:
+    """The blocks of the fleet, with the names of their series; in format version 1 each series is one."""
+    # Not by the version of config.json, which stays as it was when states are saved again beside it.
+    is_version_1 = "blocks" not in header
+    for place, block in enumerate(header["series"] if is_version_1 else header["blocks"]):
         prefix = f"{place}/"
         own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        state = ParticleState.from_named_tensors(own, trajectories_are_own=block["trajectories_are_own"])
-        yield block["names"], state
-
-
-def _blocks_of_version_1(
-    tensors: dict[str, Tensor], listed: list[dict[str, Any]]
-) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-    """States of format version 1: a block for each series, where trajectories were called lines."""
-    tensors = {name.replace("/lines", "/trajectories"): tensor for name, tensor in tensors.items()}
-    for place, one in enumerate(listed):
-        for counter in ("position", "n_slots"):
-            tensors[f"{place}/{counter}"] = torch.tensor([one[counter]])
-    return tensors, [{"names": [one["name"]], "trajectories_are_own": one["lines_are_own"]} for one in listed]
+        if is_version_1:
+            yield [block["name"]], ParticleState.from_version_1(own, block)
+        else:
+            yield block["names"], ParticleState.from_named_tensors(own)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -9,10 +9,13 @@ from abc import ABC, abstractmethod
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from smc_transformer.kernels.encoder import EncoderTensors
+
+Position: TypeAlias = int | Int[Tensor, "row"]
+"""How many inputs came before: in all rows, or in each."""
 
 State: TypeAlias = tuple[Tensor, ...]
 """What an encoder remembers of the past: tensors whose first axis is the row."""
@@ -34,7 +37,7 @@ class CausalEncoder(nn.Module, ABC):
 
     @abstractmethod
     def step(
-        self, x: Float[Tensor, "row feature"], state: State, position: int
+        self, x: Float[Tensor, "row feature"], state: State, position: Position
     ) -> tuple[Float[Tensor, "row d_model"], State]:
         """The embedding of the input at `position`, given the state after all earlier ones."""
 
@@ -56,7 +59,7 @@ class ResumingEncoder(CausalEncoder):
 
     @abstractmethod
     def resume(
-        self, x: Float[Tensor, "row time feature"], state: State, position: int
+        self, x: Float[Tensor, "row time feature"], state: State, position: Position
     ) -> tuple[Float[Tensor, "row time d_model"], State]:
         """The embeddings of inputs from `position` on, given the state after all earlier ones; and the next state."""
 
@@ -64,7 +67,7 @@ class ResumingEncoder(CausalEncoder):
         return self.resume(x, self.start(x), 0)
 
     def step(
-        self, x: Float[Tensor, "row feature"], state: State, position: int
+        self, x: Float[Tensor, "row feature"], state: State, position: Position
     ) -> tuple[Float[Tensor, "row d_model"], State]:
         embedding, state = self.resume(x.unsqueeze(1), state, position)
         return embedding[:, 0], state
@@ -85,7 +88,7 @@ class WholePastEncoder(ResumingEncoder):
         return (x.new_empty(len(x), 0, x.shape[-1]),)
 
     def resume(
-        self, x: Float[Tensor, "row time feature"], state: State, position: int
+        self, x: Float[Tensor, "row time feature"], state: State, position: Position
     ) -> tuple[Float[Tensor, "row time d_model"], State]:
         past = torch.cat((state[0], x), dim=1)
         embedding = self.module(past)

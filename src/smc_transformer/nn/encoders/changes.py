@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smc_transformer.kernels.encoder import EncoderTensors
-from smc_transformer.nn.encoders.base import CausalEncoder, State
+from smc_transformer.nn.encoders.base import CausalEncoder, Position, State
 
 
 def typical_size(
@@ -51,9 +51,10 @@ class ChangesEncoder(CausalEncoder):
         return embedding, (x[:, -1], *state)
 
     def step(
-        self, x: Float[Tensor, "row feature"], state: State, position: int
+        self, x: Float[Tensor, "row feature"], state: State, position: Position
     ) -> tuple[Float[Tensor, "row d_model"], State]:
-        previous = x if position == 0 else state[0]
+        is_first = torch.as_tensor(position == 0, device=x.device).unsqueeze(-1)
+        previous = torch.where(is_first, x, state[0])
         embedding, inner_state = self.inner.step(self._features(x, previous), state[1:], position)
         return embedding, (x, *inner_state)
 

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from smc_transformer.nn.encoders.base import ResumingEncoder, State
+from smc_transformer.nn.encoders.base import Position, ResumingEncoder, State
 
 
 class ConvolutionEncoder(ResumingEncoder):
@@ -27,7 +27,7 @@ class ConvolutionEncoder(ResumingEncoder):
         return tuple(x.new_zeros(len(x), n_channels, n_past) for n_channels, n_past in reaches)
 
     def resume(
-        self, x: Float[Tensor, "row time feature"], state: State, position: int
+        self, x: Float[Tensor, "row time feature"], state: State, position: Position
     ) -> tuple[Float[Tensor, "row time d_model"], State]:
         hidden = self.projection(x).transpose(1, 2)  # (row, channel, time)
         remembered = []

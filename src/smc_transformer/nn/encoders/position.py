@@ -3,8 +3,10 @@
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from smc_transformer.nn.encoders.base import Position
 
 
 class SinusoidalPosition(nn.Module):
@@ -14,13 +16,13 @@ class SinusoidalPosition(nn.Module):
         super().__init__()
         self.d_model = d_model
 
-    def forward(self, start: int, length: int) -> Float[Tensor, "time d_model"]:
+    def forward(self, start: Position, length: int) -> Float[Tensor, "*row time d_model"]:
         """The encodings of positions start, ..., start + length - 1, in float64."""
-        positions = torch.arange(start, start + length, dtype=torch.float64).unsqueeze(-1)
+        positions = _positions(start, length).double().unsqueeze(-1)
         evens = torch.arange(0, self.d_model, 2, dtype=torch.float64)
         angles = positions * torch.exp(-math.log(10_000.0) / self.d_model * evens)
         pairs = torch.stack((angles.sin(), angles.cos()), dim=-1)
-        return pairs.flatten(-2)[:, : self.d_model]
+        return pairs.flatten(-2)[..., : self.d_model]
 
 
 class LearnedPosition(nn.Module):
@@ -30,15 +32,20 @@ class LearnedPosition(nn.Module):
         super().__init__()
         self.table = nn.Parameter(torch.zeros(max_positions, d_model))
 
-    def forward(self, start: int, length: int) -> Float[Tensor, "time d_model"]:
+    def forward(self, start: Position, length: int) -> Float[Tensor, "*row time d_model"]:
         """The encodings of positions start, ..., start + length - 1."""
-        if start + length > len(self.table):
+        positions = _positions(start, length)
+        if int(positions.max()) >= len(self.table):
             raise ValueError(
                 f"the learned position encoding covers {len(self.table)} positions (max_positions), "
-                f"got a sequence that reaches position {start + length - 1}; "
+                f"got a sequence that reaches position {int(positions.max())}; "
                 'raise max_positions or use position_encoding="sinusoidal"'
             )
-        return self.table[start : start + length]
+        return self.table[positions]
+
+
+def _positions(start: Position, length: int) -> Int[Tensor, "*row time"]:
+    return torch.as_tensor(start).unsqueeze(-1) + torch.arange(length)
 
 
 def make_position(name: str | None, d_model: int, max_positions: int) -> SinusoidalPosition | LearnedPosition | None:

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from smc_transformer.kernels.encoder import EncoderTensors
-from smc_transformer.nn.encoders.base import ResumingEncoder, State
+from smc_transformer.nn.encoders.base import Position, ResumingEncoder, State
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
@@ -24,7 +24,7 @@ class RecurrentEncoder(ResumingEncoder):
         return (memory, memory) if isinstance(self.cell, nn.LSTM) else (memory,)
 
     def resume(
-        self, x: Float[Tensor, "row time feature"], state: State, position: int
+        self, x: Float[Tensor, "row time feature"], state: State, position: Position
     ) -> tuple[Float[Tensor, "row time d_model"], State]:
         before = tuple(tensor.transpose(0, 1).contiguous() for tensor in state)
         embedding, memory = self.cell(x, before if isinstance(self.cell, nn.LSTM) else before[0])

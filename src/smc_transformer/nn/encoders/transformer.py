@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from smc_transformer.nn.encoders.base import ResumingEncoder, State
+from smc_transformer.nn.encoders.base import Position, ResumingEncoder, State
 from smc_transformer.nn.encoders.linear import LinearEncoder
 
 
@@ -34,9 +34,9 @@ class TransformerEncoder(ResumingEncoder):
         return (nothing, nothing) * len(self.layers)
 
     def resume(
-        self, x: Float[Tensor, "row time feature"], state: State, position: int
+        self, x: Float[Tensor, "row time feature"], state: State, position: Position
     ) -> tuple[Float[Tensor, "row time d_model"], State]:
-        hidden = self.embedding.embed(x, position, x.shape[1])
+        hidden, _ = self.embedding.resume(x, (), position)
         caches: list[Tensor] = []
         for number, layer in enumerate(self.layers):
             hidden, keys, values = layer(hidden, state[2 * number], state[2 * number + 1])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.forecaster import Forecaster
@@ -62,7 +62,7 @@ def attention_ahead(
     """
     noise = _step_noise(network.attention, particles, generator) if noise is None else noise
     latents = network.attention.latents(embed(network, replace(particles)), noise)
-    past = _keys(particles, network.attention.first_slot(particles.clock()[1]))
+    past = _keys(particles, network.attention.n_earlier(particles.n_slots))
     keys = torch.cat((past, latents.key.unsqueeze(2)), dim=2)
     return PastAttention(_weights(network.attention, latents.query, keys), particles.log_weights)
 
@@ -79,7 +79,7 @@ def attention_of_stream(
     attention = state.network.attention
     noise = _step_noise(attention, particles, generator) if noise is None else noise
     query = attention.latents(prediction.moved.embedding, noise).query
-    keys = _keys(particles, attention.first_slot(particles.clock()[1] - 1))
+    keys = _keys(particles, 1 + attention.n_earlier(particles.n_slots - 1))
     return PastAttention(_weights(attention, query, keys), particles.log_weights)
 
 
@@ -107,12 +107,14 @@ def _step_noise(attention: StochasticSelfAttention, particles: ParticleState, ge
     return attention.draw_noise(len(particles), particles.n_particles, 1, generator).at(0)
 
 
-def _keys(particles: ParticleState, first: int) -> Float[Tensor, "batch particle slot d_model"]:
-    """The keys of each particle's trajectory from a slot on, in the order of time (the cache may be a ring)."""
+def _keys(particles: ParticleState, n_slots: Int[Tensor, "batch"]) -> Float[Tensor, "batch particle slot d_model"]:
+    """The keys of the last slots of each particle's trajectory, in the order of time."""
     if particles.past is not None:
         raise ValueError("the particles of a forecast share their past: ask those that it began from")
-    slots = torch.arange(first, particles.clock()[1]) % max(1, particles.capacity)
-    return gather_trajectories(particles.keys[:, :, slots], particles.trajectories[:, :, slots])
+    if n_slots.ne(n_slots[0]).any():
+        raise ValueError("sequences with pasts of different lengths have attention of different lengths: ask each")
+    past = particles.last_slots(n_slots, particles.themselves)
+    return gather_trajectories(past.keys, past.trajectories)
 
 
 def _weights(
