@@ -22,8 +22,8 @@ def measure(*, tiny=False):
         started = perf_counter()
         state, _ = model.observe(state, x)
         times.append(perf_counter() - started)
-        population = state.particles
-        held.append(population.keys.nbytes + population.values.nbytes + population.trajectories.nbytes)
+        particles = state.particles
+        held.append(particles.keys.nbytes + particles.values.nbytes + particles.trajectories.nbytes)
     at_early, at_late = (statistics.median(times[at - AROUND : at + AROUND]) for at in (EARLY, late))
     size = f"100 particles, window 64, {1000 * at_early:.2g} ms an observation"
     return [

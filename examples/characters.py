@@ -1,6 +1,6 @@
 """A character-level language model with the categorical observation model, on a small text (this repository's LICENSE).
 
-    python examples/characters.py [--epochs 20] [--out results.json]
+    python examples/characters.py [--epochs 20] [--windows 500] [--out results.json]
 
 Prints the perplexity on held-out text beside that of the same network without latent noise, and writes samples.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer import InferenceSettings, SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import Trainer, negative_log_likelihood, warmup_cosine
 
 TEXT = Path(__file__).parent.parent / "LICENSE"
@@ -23,6 +23,7 @@ LENGTH = 48
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--windows", type=int, help="training windows; all of them unless given")
     parser.add_argument("--out", type=Path, help="file for the results as JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -32,7 +33,7 @@ def main() -> None:
     letters = sorted(set(text))
     numbers = torch.tensor([letters.index(letter) for letter in text]).float()
     cut = int(0.9 * len(numbers))
-    train = numbers[:cut].unfold(0, LENGTH + 1, 8).unsqueeze(-1)
+    train = numbers[:cut].unfold(0, LENGTH + 1, 8).unsqueeze(-1)[: options.windows]
     test = numbers[cut:].unfold(0, LENGTH + 1, LENGTH).unsqueeze(-1)
     validation, test = test[::2], test[1::2]
     console.print(f"{len(text)} characters, {len(letters)} different ones, {len(train)} training windows of {LENGTH}")
@@ -48,10 +49,9 @@ def main() -> None:
             encoder="transformer",
             encoder_layers=1,
             position_encoding="sinusoidal",
-            n_particles=5,
             initial_latent_variance=variance,
         )
-        model = SMCTransformer(config, generator=0)
+        model = SMCTransformer(config, generator=0, inference=InferenceSettings(n_particles=5))
         n_steps = options.epochs * -(-len(train) // 32)
         trainer = Trainer(
             model, epochs=options.epochs, schedule=warmup_cosine(n_steps, n_steps // 10), patience=4, seed=0

@@ -19,17 +19,12 @@ from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import Trainer, negative_log_likelihood, warmup_cosine
 from smct_paper.datasets.covid import daily_counts, read_covid_deaths
 
-COMMON = {"n_particles": 10, "window": 14, "position_encoding": None}
 MODELS = {
-    "negative binomial": {"observation": "negative_binomial", "predict_change": True},
-    "negative binomial, no latent noise": {
-        "observation": "negative_binomial",
-        "predict_change": True,
-        "initial_latent_variance": 0.0,
-    },
-    "heteroscedastic Gaussian": {"observation": "heteroscedastic", "predict_change": True},
-    "Student-t": {"observation": "student_t", "predict_change": True},
-    "Gaussian (paper)": {"observation": "gaussian", "predict_change": True},
+    "negative binomial": {"observation": "negative_binomial"},
+    "negative binomial, no latent noise": {"observation": "negative_binomial", "initial_latent_variance": 0.0},
+    "heteroscedastic Gaussian": {"observation": "heteroscedastic"},
+    "Student-t": {"observation": "student_t"},
+    "Gaussian (paper)": {"observation": "gaussian"},
 }
 
 
@@ -78,7 +73,7 @@ def run(settings, train, validation, test, epochs):
     scale = 1.0 if counts else torch.log1p(train[~train.isnan()]).std()
     to_model = (lambda x: x) if counts else (lambda x: torch.log1p(x) / scale)
     to_counts = (lambda x: x) if counts else (lambda x: torch.expm1(x * scale))
-    model = SMCTransformer(SMCTransformerConfig(**COMMON, **settings), generator=0)
+    model = SMCTransformer(SMCTransformerConfig(window=14, predict_change=True, **settings), generator=0)
     n_steps = epochs * -(-len(train) // 32)
     trainer = Trainer(model, epochs=epochs, schedule=warmup_cosine(n_steps, n_steps // 10), patience=5, seed=0)
     trainer.fit(to_model(train), to_model(validation))

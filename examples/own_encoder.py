@@ -1,7 +1,9 @@
 """An encoder of one's own below the stochastic attention: exponential averages of the inputs at learned rates.
 
-python examples/own_encoder.py
+python examples/own_encoder.py [epochs of training]
 """
+
+import sys
 
 import torch
 from rich.console import Console
@@ -38,15 +40,15 @@ class MovingAverages(CausalEncoder):
         return torch.stack(embeddings, dim=1), state
 
 
-def main() -> None:
+def main(epochs: int) -> None:
     source = SYNTHETIC["model1"]
     train, validation, test = split_sequences(source.sample(1000, 24, generator=0))
     config = SMCTransformerConfig(d_model=16, n_heads=2)
     model = SMCTransformer(config, generator=1, encoder=MovingAverages(n_features=1, d_model=16))
-    Trainer(model, epochs=5).fit(train, validation)
+    Trainer(model, epochs=epochs).fit(train, validation)
     Console().print("model:", one_step_scores(model.filter(test, 100, generator=2).predictive, test[:, 1:]))
     Console().print("truth:", one_step_scores(source.predictive(test), test[:, 1:]))
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)

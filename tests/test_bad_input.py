@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from helpers.user_modules import NotingLaw, give_law
+from helpers.user_modules import NotingObservation, give_observation
 
 from smc_transformer import SMCTransformer
 from smc_transformer.learning import Trainer, fit, negative_log_likelihood, training_step
@@ -320,7 +320,7 @@ def test_uniform_on_collapse_leaves_other_sequences_alone():
 
 @pytest.mark.parametrize("sequence", range(3))
 def test_a_forecast_in_chunks_names_the_sequence_among_all(sequence):
-    model = give_law(nearly_noiseless_model(), NotingLaw)
+    model = give_observation(nearly_noiseless_model(), NotingObservation)
     n_samples = 400_000  # one sequence at a time
     with pytest.raises(WeightCollapseError, match=rf"x\[{sequence}, {STEP}\]") as caught:
         model.forecast(with_outlier(1e18, sequence), 2, n_samples=n_samples, n_particles=2, generator=0)

@@ -5,34 +5,46 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from helpers.excerpts import write_covid
 
 from smct_paper.datasets.air_quality import FILE
 from smct_paper.datasets.files import find_file
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
-SAID = {
-    "quick_start": ("y-lo-95", "forecast.png"),
-    "unequal_panel": ("a new room", None),
-    "known_future": ("without a promotion", "promotion.png"),
-    "going_on": ("the same to the last bit", None),
-    "live_anomalies": ("faults caught", "anomalies.png"),
-    "air_quality_sensors": ("picp", "air_quality.png"),
+STEPS = ("2",)
+RUNS = {
+    "quick_start": (STEPS, "y-lo-95", "forecast.png"),
+    "unequal_panel": (STEPS, "a new room", None),
+    "known_future": (STEPS, "without a promotion", "promotion.png"),
+    "going_on": (STEPS, "the same to the last bit", None),
+    "live_anomalies": (STEPS, "faults caught", "anomalies.png"),
+    "air_quality_sensors": (STEPS, "picp", "air_quality.png"),
+    "own_encoder": (("1",), "truth:", None),
+    "characters": (("--epochs", "1", "--windows", "32"), "SMC Transformer: perplexity", None),
+    "covid_counts": (("--epochs", "1", "--data", "deaths.csv"), "heteroscedastic Gaussian", None),
 }
-"""What each prints, and the picture it writes."""
+"""The arguments of each, what it prints, and the picture it writes."""
+
+
+def test_every_example_is_run():
+    assert set(RUNS) == {path.stem for path in EXAMPLES.glob("*.py")}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", RUNS)
 def test_the_example_runs(name, tmp_path):
     if name == "air_quality_sensors" and find_file(FILE) is None:
         pytest.skip("needs the file of UCI in SMC_TRANSFORMER_DATA")
+    if name == "covid_counts":
+        write_covid(tmp_path / "deaths.csv", np.random.default_rng(0).poisson(2.0, (20, 61)).cumsum(axis=1))
+    arguments, text, picture = RUNS[name]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
-    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), "2"]
+    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *arguments]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    text, picture = SAID[name]
     assert text in done.stdout
     if picture is not None:
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")

@@ -26,6 +26,7 @@ from smc_transformer.nn.attention import Noise
 from smc_transformer.predictive import Mixture
 from smc_transformer.support.checks import check_choice, check_count, check_sequences
 from smc_transformer.support.randomness import as_generator
+from smc_transformer.support.settings import check_names
 
 
 class SMCTransformer(Network):
@@ -224,8 +225,6 @@ def split_settings(settings: Mapping[str, Any]) -> tuple[SMCTransformerConfig, I
     """Architecture, inference and learning from one dictionary, as older versions kept them; the rest by default."""
     kinds = (SMCTransformerConfig, InferenceSettings, LearningSettings)
     known = set().union(*(kind.names() for kind in kinds))
-    unknown = sorted(set(settings) - known)
-    if unknown:
-        raise ValueError(f"unknown settings {unknown}; known are {sorted(known)}")
+    check_names(settings, known)
     config, inference, learning = ({name: settings[name] for name in kind.names() & set(settings)} for kind in kinds)
     return SMCTransformerConfig(**config), InferenceSettings(**inference), LearningSettings(**learning)

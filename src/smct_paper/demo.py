@@ -92,7 +92,7 @@ def _pictures(
     """Figures by the names of their files."""
     from matplotlib.figure import Figure
 
-    from smc_transformer.report.charts.particles import draw_genealogy, draw_predictive, draw_unique_ancestors
+    from smc_transformer.charts.particles import draw_genealogy, draw_predictive, draw_unique_ancestors
 
     predictive = Figure(figsize=(9, 4.5))
     axes = predictive.add_subplot()

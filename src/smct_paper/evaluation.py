@@ -16,10 +16,11 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.empirical import Point, Samples
-from smc_transformer.inference.chunks import chunk_size, in_chunks
+from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.learning.recipe import evenly_spaced
 from smc_transformer.scores import COVERAGE_LEVELS, central_coverage, energy_score, joined, pit_histogram, target_scores
 from smc_transformer.support.checks import check_count
+from smc_transformer.support.chunks import chunk_size
 from smc_transformer.support.randomness import derived_generator
 from smct_paper.baselines.base import Method
 from smct_paper.datasets.synthetic import SYNTHETIC

@@ -23,3 +23,11 @@ def test_measurements_of_particles_run_at_tiny_sizes(name, tmp_path):
     command = [sys.executable, "-m", f"benchmarks.{name}", "--tiny", "--out", str(tmp_path / "rows.json")]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     assert all("part" in row for row in json.loads((tmp_path / "rows.json").read_text()))
+
+
+def test_the_noise_of_gradients_is_measured_for_every_estimator_and_smoother(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.gradients", "--tiny", "--out", str(tmp_path / "rows.json")]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    for row in json.loads((tmp_path / "rows.json").read_text()):
+        assert {"model", "pathwise", "score", "fixed_lag", "backward"} <= set(row)
+        assert row["score"] != row["pathwise"] != row["backward"]

@@ -38,18 +38,18 @@ def test_steps_give_the_numbers_of_one_pass_under_the_same_noise(window, encoder
     densities = whole.predictive.log_prob(first_alone).where(~x[:, 1:, 0].isnan(), NAN)
     generator = torch.Generator().manual_seed(2)
     follower = Follower(model, model.settings(6))
-    population = begin(model, x[:, 0], 6)
+    state = begin(model, x[:, 0], 6)
     for t in range(1, 21):
         # Apart and together again between any two rows.
-        population = ParticleState.cat([population.take(slice(number, number + 1)) for number in range(3)])
-        prediction = follower.predict(population, x[:, t - 1, 2:], generator, noise.at(t - 1))
+        state = ParticleState.cat([state.take(slice(number, number + 1)) for number in range(3)])
+        prediction = follower.predict(state, x[:, t - 1, 2:], generator, noise.at(t - 1))
         judgement = follower.judge(prediction, x[:, t, :2], generator)
-        follower.observe(population, prediction, x[:, t, :2], generator)
+        follower.observe(state, prediction, x[:, t, :2], generator)
         torch.testing.assert_close(prediction.parameters, whole.predictive.parameters[:, :, t - 1])
         pit = whole.predictive.cdf(x[:, 1:, :2])[:, t - 1]
         torch.testing.assert_close(judgement.pit, pit, equal_nan=True)
         torch.testing.assert_close(judgement.log_density[:, 0], densities[:, t - 1], equal_nan=True)
-        torch.testing.assert_close(population.log_weights, whole.log_weights[:, :, t - 1])
+        torch.testing.assert_close(state.log_weights, whole.log_weights[:, :, t - 1])
     assert whole.resampled.any()
 
 
@@ -57,16 +57,16 @@ def test_futures_are_those_of_the_model_under_the_same_randomness():
     model = make_model(n_inputs=2, n_targets=1, d_model=4, window=3, encoder="gru")
     x, known = sequences(2, 10, 2), sequences(2, 4, 1, seed=3)
     # The model's row of a time holds what is known of the next.
-    population = filter_state(model, x, model.settings(5), torch.Generator().manual_seed(0))
+    state = filter_state(model, x, model.settings(5), torch.Generator().manual_seed(0))
     follower = Follower(model, model.settings(5))
-    waiting = population.take(torch.tensor([1, 0]))
+    waiting = state.take(torch.tensor([1, 0]))
     waiting.last[..., 1] = 99.0  # what is known of the next time comes with the forecast
     ahead = torch.cat((x[:, -1:, 1:], known[:, :3]), dim=1)
     found = draw_futures(
         follower, Fleet([(["b", "a"], waiting)]), ["a", "b"], ahead, 50, torch.Generator().manual_seed(1)
     )
     later = torch.cat((known[:, :3], torch.zeros(2, 1, 1)), dim=1)
-    expected = continued_paths(*follower, population, later, 50, torch.Generator().manual_seed(1))
+    expected = continued_paths(*follower, state, later, 50, torch.Generator().manual_seed(1))
     torch.testing.assert_close(found.paths, expected)
     # Law of total variance: the parts are those of the paths, up to the sampling error of 50 of them.
     total = found.between + found.within

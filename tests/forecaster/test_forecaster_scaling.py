@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from helpers.forecaster_tables import make, series, walks
 
-from smc_transformer.forecaster.scaling import SCALINGS, Scaler
+from smc_transformer.forecaster.scaling import Scaler
+from smc_transformer.support.choices import SCALINGS
 
 
 def values(n_rows=400):

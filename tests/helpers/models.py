@@ -30,7 +30,7 @@ def random_covariance(around, generator):
 
 
 def sequences(batch, n_steps, n_inputs=1, seed=0, dtype=torch.float64):
-    """Random sequences X_0, ..., X_{n_steps} with some persistence."""
+    """Random sequences X_0, ..., X_{n_steps} with some autocorrelation."""
     noise = torch.randn(batch, n_steps + 1, n_inputs, generator=torch.Generator().manual_seed(seed), dtype=dtype)
     for t in range(n_steps):
         noise[:, t + 1] += 0.6 * noise[:, t]

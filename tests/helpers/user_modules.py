@@ -1,4 +1,4 @@
-"""Read-outs and distributions as a user would write them."""
+"""Read-outs and observation models as a user would write them."""
 
 import math
 
@@ -41,7 +41,7 @@ class LaplaceComponents(GaussianComponents):
         return Laplace(self.mean, 0.7).log_prob(x).sum(dim=-1)
 
 
-class LaplaceLaw(GaussianObservation):
+class LaplaceObservation(GaussianObservation):
     """Overrides the distributions of an observation model that the kernel knows."""
 
     def components(self, parameters):
@@ -59,8 +59,8 @@ class MisjudgedComponents(GaussianComponents):
         return self.true.log_prob(x, observed)
 
 
-class MisjudgedLaw(GaussianObservation):
-    """Whoever takes its means and their slopes for true is wrong about X_t."""
+class MisjudgedObservation(GaussianObservation):
+    """Its means and their slopes, taken for true, mislead about X_t."""
 
     def components(self, parameters):
         return MisjudgedComponents(parameters, self.covariance.root())
@@ -76,7 +76,7 @@ class QuantileComponents(GaussianComponents):
         return self.mean + deviation * torch.special.ndtri(levels).view(1, -1, *[1] * (self.mean.ndim - 2))
 
 
-class NotingLaw(GaussianObservation):
+class NotingObservation(GaussianObservation):
     """Notes of how many sequences it is asked at a time."""
 
     kind = GaussianComponents
@@ -86,39 +86,39 @@ class NotingLaw(GaussianObservation):
         return self.kind(parameters, self.covariance.root())
 
 
-class QuantileLaw(NotingLaw):
+class QuantileObservation(NotingObservation):
     """Notes the same, and draws without chance."""
 
     kind = QuantileComponents
 
 
-def give_law(model, law):
+def give_observation(model, observation):
     """Another observation model for a model, with the same covariance."""
     covariance = model.observation.covariance
-    model.observation = law(model.config.n_targets).to(model.dtype)
+    model.observation = observation(model.config.n_targets).to(model.dtype)
     model.observation.covariance = covariance
     return model
 
 
-class WiderLaw(LaplaceLaw):
+class WiderObservation(LaplaceObservation):
     """A grandchild of such an observation model, which inherits what the child overrides."""
 
 
-class ShiftedTwiceLaw(GaussianObservation):
+class ShiftedTwiceObservation(GaussianObservation):
     """Overrides what `predict_change` means."""
 
     def shift(self, parameters, last_targets):
         return super().shift(parameters, 2 * last_targets)
 
 
-class DampedLaw(GaussianObservation):
+class DampedObservation(GaussianObservation):
     """Overrides what `predict_change` means, by more than adding something."""
 
     def shift(self, parameters, last_targets):
         return 0.5 * parameters + last_targets
 
 
-class SoftplusLaw(HeteroscedasticObservation):
+class SoftplusObservation(HeteroscedasticObservation):
     """Overrides how scales come from parameters, on which the distributions depend."""
 
     def location_and_scale(self, parameters):
@@ -126,7 +126,7 @@ class SoftplusLaw(HeteroscedasticObservation):
         return location, 0.1 + nn.functional.softplus(raw)
 
 
-class MirroredLaw(GaussianObservation):
+class MirroredObservation(GaussianObservation):
     """Overrides the distributions, and says so to the kernel: a root three times as wide."""
 
     def components(self, parameters):
@@ -138,7 +138,7 @@ class MirroredLaw(GaussianObservation):
         return known._replace(root=wide, constant=known.constant - self.n_targets * math.log(3))
 
 
-class BoundedLaw(HeteroscedasticObservation):
+class BoundedObservation(HeteroscedasticObservation):
     """Overrides a part that the kernel asks for: bounds of the log-scales."""
 
     def kernel_form(self):

@@ -3,13 +3,8 @@
 import pytest
 import torch
 
-from smc_transformer.inference.chunks import chunk_size, in_chunks
+from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.smc import WeightCollapseError
-
-
-@pytest.mark.parametrize(("at_once", "each", "expected"), [(100, 10, 10), (109, 10, 10), (9, 10, 1), (0, 10, 1)])
-def test_a_chunk_has_as_many_sequences_as_there_is_room_for_and_at_least_one(at_once, each, expected):
-    assert chunk_size(at_once, each) == expected
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 7, 100])

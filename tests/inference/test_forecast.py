@@ -5,7 +5,7 @@ import torch
 from helpers.models import linear_model, make_model, mean_and_error, sequences, tiny_model
 from helpers.oracles import linear_gaussian
 from helpers.oracles.importance import weighted_futures
-from helpers.user_modules import QuantileLaw, give_law
+from helpers.user_modules import QuantileObservation, give_observation
 
 
 def test_paths_of_the_linear_model_have_the_exact_joint_distribution():
@@ -95,7 +95,7 @@ def test_same_seed_same_paths():
 
 def test_a_forecast_in_chunks_is_that_of_each_sequence():
     """So many that not all are done at a time; draws without chance, so that they can be compared."""
-    model = give_law(make_model(d_model=3, window=1, initial_latent_variance=0.0), QuantileLaw)
+    model = give_observation(make_model(d_model=3, window=1, initial_latent_variance=0.0), QuantileObservation)
     history = sequences(9, 50)
     paths = model.forecast(history, 2, 10_000, n_particles=1, generator=0)
     assert 3 < max(model.observation.asked) < 9

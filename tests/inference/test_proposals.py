@@ -22,7 +22,7 @@ from helpers.models import (
 )
 from helpers.oracles import linear_gaussian, masked_linear, quadrature
 from helpers.second_moments import assert_statistics_are_posterior_moments
-from helpers.user_modules import MisjudgedLaw, give_law
+from helpers.user_modules import MisjudgedObservation, give_observation
 
 from smc_transformer import InferenceSettings, kernels
 from smc_transformer.inference.proposals import PROPOSALS, guided
@@ -146,7 +146,7 @@ def test_the_grid_of_z_has_converged_and_gives_the_closed_form_of_a_linear_model
 def test_likelihood_is_unbiased_when_the_linear_read_out_is_wrong(monkeypatch, name, share):
     """A read-out that is taken for another one: the proposal is worse, and nothing else may change."""
     monkeypatch.setattr(guided, "DEFENSIVE_SHARE", share)
-    model = give_law(tiny_model(proposal=name), MisjudgedLaw)
+    model = give_observation(tiny_model(proposal=name), MisjudgedObservation)
     assert_unbiased(model, TINY_SEQUENCE, exact_tiny(None))
 
 
@@ -184,7 +184,7 @@ def guided_log_weights(model, x, result):
 
 
 def without_division(model, x, result):
-    """The children of a selection that looked ahead, before the last of two steps, are taken as equally weighted."""
+    """The children of a selection by first-stage weights, before the last of two steps, are weighted equally."""
     assert result.resampled[:, 1].all()
     last = guided_log_weights(model, x, result)[:, :, 1]
     return result.log_increments[:, 0] + last.logsumexp(dim=1) - math.log(last.shape[1])
@@ -454,7 +454,7 @@ def test_a_guided_stream_gives_the_numbers_of_the_filter(window, ess_threshold, 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_densities_of_a_stream_are_unbiased(name):
-    """The auxiliary proposal cannot look ahead in a stream: there it is the guided one."""
+    """In a stream X_t is not known when ancestors are selected: there the auxiliary proposal is the guided one."""
     model = tiny_model(proposal=name)
     x = TINY_SEQUENCE.expand(10_000, -1, -1)
     state, total = model.init_state(10_000, 5, generator=0), 0.0

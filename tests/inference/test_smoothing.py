@@ -19,7 +19,7 @@ from smc_transformer.support.randomness import as_generator
 
 N_STEPS = len(TINY_SEQUENCE) - 1
 
-# --- looking ahead -----------------------------------------------------------------------------------------------
+# --- densities of later observations -----------------------------------------------------------------------------
 
 KINDS = {
     "plain": {},
@@ -55,7 +55,7 @@ def composite_log_density(model, x, result, trajectories, step, lag):
 
 @pytest.mark.parametrize("window", [None, 1, 3])
 @pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS.keys())
-def test_looking_ahead_is_the_replay_of_every_composite_line(settings, window):
+def test_future_densities_are_the_replay_of_every_composite_trajectory(settings, window):
     model = make_model(**{"d_model": 4, "d_ff": 4, "window": window, "initial_latent_variance": 0.8, **settings})
     n_steps, n_particles, n_trajectories = 5, 4, 3
     x = sequences(2, n_steps, model.config.n_inputs)

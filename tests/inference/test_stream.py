@@ -92,7 +92,7 @@ def test_forecast_from_a_state_has_the_distribution_of_a_forecast_from_the_histo
         one, one_error = mean_and_error(moment(from_state).mean(dim=1))
         other, other_error = mean_and_error(moment(from_history).mean(dim=1))
         assert ((one - other).abs() < 4.5 * (one_error.square() + other_error.square()).sqrt()).all()
-    # A forecast is a look ahead: the stream goes on as if it had not been asked for.
+    # A forecast does not change the stream, which goes on as if it had not been asked for.
     assert state.n_observed == position
     assert torch.equal(state.particles.log_weights, weights)
 
@@ -129,17 +129,17 @@ def test_misuse_is_named(without_shape_checks):
 def test_a_forecast_leaves_no_trace_in_the_stream():
     model, x = make_model(d_model=3), sequences(1, 6)
 
-    def densities(look_ahead):
+    def densities(with_forecasts):
         state = model.init_state(1, 5, generator=0)
         seen = []
         for t in range(7):
             state, info = model.observe(state, x[:, t])
             seen.append(info.log_density.item())
-            if look_ahead:
+            if with_forecasts:
                 model.forecast(state, 3, n_samples=4)
         return seen
 
-    assert densities(look_ahead=True) == densities(look_ahead=False)
+    assert densities(with_forecasts=True) == densities(with_forecasts=False)
 
 
 def test_states_stay_with_their_model():

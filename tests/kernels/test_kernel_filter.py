@@ -18,15 +18,15 @@ from helpers.agreement import (
 )
 from helpers.models import sequences
 from helpers.user_modules import (
-    BoundedLaw,
-    DampedLaw,
-    LaplaceLaw,
-    MirroredLaw,
+    BoundedObservation,
+    DampedObservation,
+    LaplaceObservation,
+    MirroredObservation,
     OwnReadout,
-    ShiftedTwiceLaw,
-    SoftplusLaw,
+    ShiftedTwiceObservation,
+    SoftplusObservation,
     SteeperReadout,
-    WiderLaw,
+    WiderObservation,
 )
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
@@ -342,10 +342,10 @@ def with_distribution(distribution, **settings):
 @pytest.mark.parametrize(
     ("distribution", "settings"),
     [
-        (LaplaceLaw, {}),
-        (WiderLaw, {}),
-        (ShiftedTwiceLaw, {"predict_change": True}),
-        (SoftplusLaw, {}),
+        (LaplaceObservation, {}),
+        (WiderObservation, {}),
+        (ShiftedTwiceObservation, {"predict_change": True}),
+        (SoftplusObservation, {}),
     ],
 )
 def test_a_distribution_that_changes_the_density_of_a_known_one_is_not_taken_for_it(distribution, settings, calls):
@@ -359,7 +359,7 @@ def test_a_distribution_that_changes_the_density_of_a_known_one_is_not_taken_for
     assert (result.log_increments - other.log_increments).abs().max() > 0.01
 
 
-@pytest.mark.parametrize("distribution", [MirroredLaw, BoundedLaw])
+@pytest.mark.parametrize("distribution", [MirroredObservation, BoundedObservation])
 def test_a_distribution_that_says_how_the_kernel_should_see_it_is_run_by_the_kernel(distribution, calls):
     own, known = with_distribution(distribution)
     x = sequences(3, 12, 2)
@@ -372,11 +372,11 @@ def test_a_distribution_that_says_how_the_kernel_should_see_it_is_run_by_the_ker
 def test_a_shift_of_ones_own_is_not_overlooked_where_the_kernel_knows_the_density(calls):
     """The kernel of whole sequences adds the last targets itself: it must not where `shift` does something else."""
 
-    class MovedLaw(DampedLaw):
+    class MovedObservation(DampedObservation):
         def kernel_form(self):
             return GaussianObservation.kernel_form(self)
 
-    own, known = with_distribution(MovedLaw, predict_change=True)
+    own, known = with_distribution(MovedObservation, predict_change=True)
     x = sequences(3, 12, 2)
     result = assert_goes_step_by_step(own, x, calls)
     other = assert_same_filter(known, x, make_noise(known, 3, 7, 12))
@@ -386,10 +386,10 @@ def test_a_shift_of_ones_own_is_not_overlooked_where_the_kernel_knows_the_densit
 def test_a_distribution_that_does_not_say_how_the_kernel_should_see_it_goes_step_by_step(calls):
     """Even if it changes nothing: what it may have changed cannot be known."""
 
-    class RenamedLaw(GaussianObservation):
+    class RenamedObservation(GaussianObservation):
         pass
 
-    own, _ = with_distribution(RenamedLaw)
+    own, _ = with_distribution(RenamedObservation)
     assert_goes_step_by_step(own, sequences(3, 12, 2), calls)
 
 
@@ -427,7 +427,7 @@ def test_weights_may_lie_in_memory_as_they_like(calls):
 @pytest.mark.parametrize("window", [None, 1, 2, 5, 12, 13, 50])
 @pytest.mark.parametrize("ess_threshold", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("encoder", ["linear", "gru"])
-def test_the_population_at_the_end_is_that_of_torch(window, ess_threshold, encoder, calls):
+def test_the_particles_at_the_end_is_that_of_torch(window, ess_threshold, encoder, calls):
     model = random_model(
         n_inputs=3,
         n_targets=2,

@@ -29,24 +29,20 @@ IN_TORCH = "the particle filter runs in torch, several times slower"
 
 @pytest.fixture
 def fresh(monkeypatch, tmp_path, caplog):
-    """As in a new process that has its cache in a folder of its own."""
-
-    def forget():
-        for remembered in (loader._load, loader._temporary_folder):
-            remembered.cache_clear()
-
-    forget()
+    """As in a new process that has its cache in a folder of its own: the module is run again."""
     monkeypatch.setenv("SMC_TRANSFORMER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(loader, "_enabled", True)
+    monkeypatch.setenv("SMC_TRANSFORMER_KERNELS", "on")
     caplog.set_level(logging.INFO, logger=NAME)
-    yield forget
-    forget()
+    importlib.reload(loader)
+    yield lambda: importlib.reload(loader)
+    monkeypatch.undo()
+    importlib.reload(loader)
 
 
 @pytest.fixture
 def compiler(monkeypatch, tmp_path):
     """Makes a compiler that writes down its calls, refuses what it is told to, and is in a hurry otherwise."""
-    real = loader._compiler()
+    real = loader.c_compiler()
     if real is None:
         pytest.skip("no C compiler on this machine")
     path, log = tmp_path / "compiler", tmp_path / "calls"
@@ -196,31 +192,35 @@ def test_kernels_are_compiled_once_and_kept_in_the_cache(fresh, compiler, tmp_pa
     assert messages(caplog, logging.WARNING) == []
 
 
-def test_whatever_the_machine_code_depends_on_is_part_of_its_name(fresh, monkeypatch, tmp_path):
+def test_whatever_the_machine_code_depends_on_is_part_of_its_name(fresh, compiler, monkeypatch, tmp_path):
     """Nobody may get a library from the cache that was made of other sources, in another way or for another machine."""
-
-    def touch(command):
-        Path(command[command.index("-o") + 1]).touch()
-
-    monkeypatch.setattr(loader, "_run", touch)
-    monkeypatch.setattr(loader.ctypes, "CDLL", lambda path: None)
+    compiler()
+    made = shutil.copy(library(SINGLE)._name, tmp_path / "made.so")
+    # From here on a compiler that is done at once.
+    compiler(refuses=" ", instead=f'while [ "$1" != -o ]; do shift; done; cp {made} "$2"; exit 0')
     folder = tmp_path / "sources"
     shutil.copytree(Path(loader.__file__).parent, folder)
-    monkeypatch.setattr(loader, "__file__", str(folder / "library.py"))
 
-    def name(compiler=("cc",), number="float", compile_flags=("-march=native",), link_flags=()):
-        return loader._compiled(list(compiler), number, compile_flags, link_flags).name
+    def name(like=SINGLE, **changes):
+        fresh()
+        for part, value in {"__file__": str(folder / "library.py"), **changes}.items():
+            monkeypatch.setattr(loader, part, value)
+        return library(like)._name
 
-    names = [name(), name(compiler=("gcc",)), name(number="double"), name(compile_flags=()), name(link_flags=("-g",))]
-    assert name() == names[0]
+    one_way = {"ATTEMPTS": ((("-march=native",), ()),)}
+    names = [name(**one_way), name(DOUBLE, **one_way), name(**one_way, FLAGS=("-O1",))]
+    names += [name(ATTEMPTS=(((), ()),)), name(ATTEMPTS=((("-march=native",), ("-g",)),))]
+    assert name(**one_way) == names[0]
     for source in sorted([*folder.glob("*.c"), *folder.glob("*.h")]):
         source.write_text(source.read_text() + "\n/* changed */\n")
-        names.append(name())
-    for part, value in (("_processor", lambda: "another"), ("FLAGS", ("-O1",))):
-        monkeypatch.setattr(loader, part, value)
-        names.append(name())
+        names.append(name(**one_way))
+    monkeypatch.setenv("CC", os.environ["CC"] + " -DANOTHER")
+    names.append(name(**one_way))
+    read = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path: "flags: another" if path.name == "cpuinfo" else read(path))
+    names.append(name(**one_way))
     monkeypatch.setattr(loader.platform, "machine", lambda: "another")
-    names.append(name())
+    names.append(name(**one_way))
     assert len(set(names)) == len(names) >= 5 + len(loader.SOURCES) + len(loader.HEADERS) + 3
 
 
@@ -239,10 +239,12 @@ def test_a_cache_that_cannot_be_written_to_is_done_without(fresh, compiler, monk
 
 
 def test_a_cache_without_permission_to_write_is_done_without(fresh, compiler, monkeypatch, tmp_path):
-    monkeypatch.setattr(loader.os, "access", lambda path, mode: False)
+    compiler()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
     monkeypatch.setattr(loader.tempfile, "tempdir", str(tmp_path))
-    assert loader._folder().name.startswith("smc-transformer-kernels-")
-    assert loader._folder() == loader._folder()
+    folders = {Path(library(like)._name).parent for like in (SINGLE, DOUBLE)}
+    assert [folder.name.startswith("smc-transformer-kernels-") for folder in folders] == [True]
 
 
 # --- compilers that can do less -----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from smc_transformer.nn.noise import standard_normal
 
 loader = importlib.import_module("smc_transformer.kernels.library")
 
-pytestmark = pytest.mark.skipif(loader._compiler() is None, reason="no C compiler on this machine")
+pytestmark = pytest.mark.skipif(loader.c_compiler() is None, reason="no C compiler on this machine")
 
 N = 2**20
 LIMIT = 4.5

@@ -6,7 +6,14 @@ import pytest
 import torch
 from helpers.agreement import assert_same, both, largest_of, random_model, seeded, step_case
 from helpers.models import sequences
-from helpers.user_modules import DampedLaw, LaplaceLaw, OwnReadout, ShiftedTwiceLaw, SoftplusLaw, SteeperReadout
+from helpers.user_modules import (
+    DampedObservation,
+    LaplaceObservation,
+    OwnReadout,
+    ShiftedTwiceObservation,
+    SoftplusObservation,
+    SteeperReadout,
+)
 from torch.nn import functional as F
 
 from smc_transformer import LearningSettings, SMCTransformer, SMCTransformerConfig
@@ -14,8 +21,7 @@ from smc_transformer.kernels import disabled
 from smc_transformer.kernels.attention import attend_trajectories
 from smc_transformer.kernels.trajectories import perturb_trajectories
 from smc_transformer.learning import training_step
-from smc_transformer.nn import COVARIANCES
-from smc_transformer.nn.attention import Noise, _noisy
+from smc_transformer.nn.attention import Noise
 from smc_transformer.smc import gather_trajectories
 
 SIZES = [(1, 1, 1, 1, 1), (2, 5, 3, 4, 3), (3, 4, 9, 6, 8), (1, 7, 2, 5, 20), (4, 3, 3, 1, 33)]
@@ -128,14 +134,14 @@ def test_means_factors_and_gradients_may_lie_in_memory_as_they_like(calls):
     ],
 )
 def test_noise_and_trajectories_may_lie_in_memory_as_they_like(scatter, calls):
-    covariance = COVARIANCES["diagonal"](5, 0.3, learn_by_gradient=True).double()
+    attention = random_model(d_model=5, d_ff=4).attention
     noise, trajectories = scatter(draw(2, 4, 3, 5), make_trajectories(2, 4, 3, 3))
     assert not (noise.is_contiguous() and trajectories.is_contiguous())
     direction = draw(2, 3, 3, 5, seed=3)
 
     def work():
-        latents = _noisy(None, covariance, noise, trajectories)
-        return latents.detach(), *torch.autograd.grad(latents, covariance.factor, direction)
+        found = attention.deviation(Noise(*[noise] * 4), trajectories)
+        return found.detach(), *torch.autograd.grad(found, attention.attention_covariance.factor, direction)
 
     for one, other in zip(*both(work), strict=True):
         assert_same(one, other)
@@ -166,10 +172,11 @@ def test_kernels_that_are_not_there_say_why(calls):
 
 
 def test_noise_that_wants_a_gradient_gets_it():
-    covariance = COVARIANCES["diagonal"](5, 0.3).double()
+    attention = random_model(d_model=5, d_ff=4).attention
     noise, trajectories = draw(2, 4, 3, 5).requires_grad_(), make_trajectories(2, 4, 3, 3)
-    (found,) = torch.autograd.grad(_noisy(None, covariance, noise, trajectories).sum(), noise)
-    (expected,) = torch.autograd.grad(by_torch(None, covariance.factor, noise, trajectories).sum(), noise)
+    (found,) = torch.autograd.grad(attention.deviation(Noise(*[noise] * 4), trajectories).sum(), noise)
+    factor = attention.attention_covariance.factor
+    (expected,) = torch.autograd.grad(by_torch(None, factor, noise, trajectories).sum(), noise)
     assert_same(found, expected)
 
 
@@ -177,19 +184,23 @@ def test_noise_that_wants_a_gradient_gets_it():
 @pytest.mark.parametrize("owners", OWNERS)
 def test_latents_of_every_covariance(structure, owners, calls):
     """A full covariance mixes coordinates, which is left to torch."""
-    covariance = COVARIANCES[structure](5, 0.3, learn_by_gradient=True).double()
-    noise, trajectories = draw(2, 4, 3, 5), make_trajectories(2, 4, 3, 3)
-    mean = make_mean(owners, 2, 3, 3, 5)
-    inputs = [covariance.factor] if mean is None else [covariance.factor, mean]
-    direction = draw(2, 3, 3, 5, seed=3)
+    attention = random_model(d_model=5, d_ff=4, covariance=structure).attention
+    noise, trajectories = Noise(*draw(4, 2, 4, 3, 5)), make_trajectories(2, 4, 3, 3)
+    embedding = make_mean(owners, 2, 3, 3, 5)
+    factors = [covariance.factor for covariance in attention.covariances]
 
     def work():
-        latents = _noisy(mean, covariance, noise, trajectories)
-        return latents.detach(), *torch.autograd.grad(latents, inputs, direction)
+        if embedding is None:
+            found, inputs = attention.deviation(noise, trajectories).unsqueeze(0), factors[3:]
+        else:
+            found, inputs = torch.stack(attention.latents(embedding, noise, trajectories)), [embedding, *factors[:3]]
+        return found.detach(), *torch.autograd.grad(found, inputs, draw(*found.shape, seed=3))
 
     for one, other in zip(*both(work), strict=True):
         assert_same(one, other)
-    assert calls == ({} if structure == "full" else {"perturb_trajectories": 1, "perturb_trajectories_backward": 1})
+    n_calls = 1 if embedding is None else 3
+    forward_and_backward = {"perturb_trajectories": n_calls, "perturb_trajectories_backward": n_calls}
+    assert calls == ({} if structure == "full" else forward_and_backward)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -363,7 +374,9 @@ def test_training_steps_of_all_kinds_are_those_of_torch(seed, calls):
 
 
 @pytest.mark.parametrize("gradient", ["pathwise", "score"])
-@pytest.mark.parametrize("distribution", [LaplaceLaw, ShiftedTwiceLaw, DampedLaw, SoftplusLaw])
+@pytest.mark.parametrize(
+    "distribution", [LaplaceObservation, ShiftedTwiceObservation, DampedObservation, SoftplusObservation]
+)
 def test_a_training_step_with_a_distribution_of_ones_own_is_that_of_torch(gradient, distribution, calls):
     config = SMCTransformerConfig(d_model=5, d_ff=4, n_inputs=2, n_targets=2, predict_change=True)
     learning = LearningSettings(gradient=gradient)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.models import make_model, sequences
-from helpers.user_modules import NotingLaw, QuantileLaw, give_law
+from helpers.user_modules import NotingObservation, QuantileObservation, give_observation
 
 from smc_transformer.inference.paths import rollout
 from smc_transformer.learning import (
@@ -123,7 +123,7 @@ def accumulate(goal, model, x, seed=0, n_particles=5):
 
 def model_without_chance(**settings):
     """Paths depend on their sequence and nothing else, if there is one particle."""
-    return give_law(small_model(n_inputs=3, initial_latent_variance=0.0, **settings), QuantileLaw)
+    return give_observation(small_model(n_inputs=3, initial_latent_variance=0.0, **settings), QuantileObservation)
 
 
 def sequences_with_gaps():
@@ -299,7 +299,7 @@ def test_gradients_are_added_to_those_that_are_there():
 
 @pytest.mark.parametrize(("n_paths", "horizon", "chunks"), [(3, HORIZON, {7}), (900, 40, {3, 1})])
 def test_a_collapse_names_the_sequence_of_the_batch(n_paths, horizon, chunks):
-    model = give_law(small_model(n_inputs=3, window=1), NotingLaw)
+    model = give_observation(small_model(n_inputs=3, window=1), NotingObservation)
     goal = ForecastScore(HISTORY, n_paths=n_paths, short_share=0.0)
     x = long_sequences()[:, : HISTORY + 1 + horizon]
     x[6, 1] = 1e300

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from helpers.models import make_model, sequences
-from helpers.user_modules import NotingLaw, give_law
+from helpers.user_modules import NotingObservation, give_observation
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import Sampling, SquaredError, Trainer
@@ -78,7 +78,7 @@ def test_the_gradient_is_that_of_differences():
 
 def test_chunks_of_a_batch_add_up_to_the_batch():
     """More sequences than are done at a time, against two halves that are."""
-    model, x, goal = give_law(small_model(), NotingLaw), sequences(80_000, 5, 3), SquaredError()
+    model, x, goal = give_observation(small_model(), NotingObservation), sequences(80_000, 5, 3), SquaredError()
     whole, gradients = accumulate(goal, model, x)
     assert max(model.observation.asked) < 80_000
     model.observation.asked.clear()

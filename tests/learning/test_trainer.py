@@ -23,7 +23,7 @@ from smc_transformer.learning import (
     warmup_cosine,
     warmup_inverse_sqrt,
 )
-from smc_transformer.learning.checkpoint import CheckpointError, load_checkpoint
+from smc_transformer.learning.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from smc_transformer.nn.observation import GaussianObservation
 
 TRAIN, VALIDATION = sequences(20, 6, seed=1), sequences(8, 6, seed=2)
@@ -601,6 +601,20 @@ def test_checkpoints_of_other_runs_are_refused_and_the_difference_named(tmp_path
     assert_same(weights(model), untouched)
 
 
+def test_a_checkpoint_that_calls_trajectories_lines_is_resumed(tmp_path):
+    """As they were called when the format was made."""
+    path, settings = tmp_path / "run.safetensors", {**SETTINGS, "n_trajectories": 3}
+    whole = fit(small_model(), TRAIN, VALIDATION, **{**settings, "epochs": 3})
+    fit(small_model(), TRAIN, VALIDATION, checkpoint=path, **{**settings, "epochs": 1})
+    tensors, state = load_checkpoint(path)
+    state["identity"]["n_lines"] = state["identity"].pop("n_trajectories")
+    save_checkpoint(path, Checkpoint(tensors, state))
+    assert fit(small_model(), TRAIN, VALIDATION, checkpoint=path, **{**settings, "epochs": 3}) == whole
+    save_checkpoint(path, Checkpoint(tensors, state))
+    with pytest.raises(CheckpointError, match="n_trajectories: 3 there, 4 here"):
+        fit(small_model(), TRAIN, VALIDATION, checkpoint=path, **{**settings, "n_trajectories": 4})
+
+
 def test_only_what_differs_is_named(tmp_path):
     path = tmp_path / "run.safetensors"
     fit(small_model(), TRAIN, VALIDATION, checkpoint=path, **SETTINGS)
@@ -646,7 +660,7 @@ def test_checkpoints_that_cannot_be_used_say_why(tmp_path):
 
     truncated = tmp_path / "truncated.safetensors"
     truncated.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(CheckpointError, match="not a readable checkpoint"):
+    with pytest.raises(CheckpointError, match="is not readable"):
         fit(small_model(), TRAIN, checkpoint=truncated, **SETTINGS)
 
     foreign = tmp_path / "foreign.safetensors"

@@ -177,9 +177,9 @@ def test_paths_inherit_the_whole_past_of_their_particle(encoder, n_heads, window
     result = particle_filter(
         model, x, model.settings(N_PARTICLES), generator.clone_state(), noise=noise, keep_attention=True
     )
-    population = filter_state(model, x, model.settings(N_PARTICLES), generator, noise=noise)
-    fresh = spread(model, model.inference, population, 11, 2, generator)[0]
-    matches = (fresh.last.unsqueeze(2) == population.last.unsqueeze(1)).all(dim=-1)
+    state = filter_state(model, x, model.settings(N_PARTICLES), generator, noise=noise)
+    fresh = spread(model, model.inference, state, 11, 2, generator)[0]
+    matches = (fresh.last.unsqueeze(2) == state.last.unsqueeze(1)).all(dim=-1)
     assert (matches.sum(dim=-1) == 1).all()
     trajectories = trace_trajectories(result.ancestors, matches.int().argmax(dim=-1))
     noise, completed = result.noise.along(trajectories), along(result, trajectories)[-1]

@@ -13,7 +13,7 @@ PARENTS_IN_THE_FIGURE = [
     [2, 3, 2],
     [3, 2, 3],
 ]
-LINES_IN_THE_FIGURE = [
+TRAJECTORIES_IN_THE_FIGURE = [
     [3, 2, 2, 3, 1],
     [3, 1, 3, 2, 2],
     [3, 2, 2, 3, 3],
@@ -55,7 +55,7 @@ def all_particles(ancestors):
 
 def test_trajectories_of_the_papers_figure():
     trajectories = trace_trajectories(ancestors_of_the_figure())
-    assert (trajectories[0] + 1).tolist() == LINES_IN_THE_FIGURE
+    assert (trajectories[0] + 1).tolist() == TRAJECTORIES_IN_THE_FIGURE
 
 
 def test_unique_ancestors_of_the_papers_figure():

@@ -73,7 +73,7 @@ def test_selection_keeps_the_type_of_the_weights():
         assert selection.log_weights.dtype == torch.float32
 
 
-# --- selection that looks ahead -----------------------------------------------------------------------------------
+# --- selection by first-stage weights ------------------------------------------------------------------------------
 
 NAN = float("nan")
 WEIGHTS = torch.tensor(UNEVEN, dtype=torch.float64)

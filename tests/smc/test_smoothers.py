@@ -304,7 +304,7 @@ def test_the_distribution_of_every_slot_without_resampling():
 
 
 def test_backward_needs_the_density_of_the_future():
-    with pytest.raises(ValueError, match="needs to look ahead"):
+    with pytest.raises(ValueError, match="needs `future_density`"):
         smooth("backward", random_history(), 2)
 
 

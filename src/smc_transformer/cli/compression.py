@@ -48,9 +48,7 @@ def unpacking() -> Iterator[None]:
     """Turn the many errors of unpacking into one."""
     try:
         yield
-    except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, ImportError) as error:
+    except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, ImportError, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # gzip and bz2 give none for a file of another format
+            raise
         raise TableFileError(f"the file cannot be unpacked: {error}") from None
-    except OSError as error:
-        if error.errno is None:  # raised by gzip and bz2 for a file of another format
-            raise TableFileError(f"the file cannot be unpacked: {error}") from None
-        raise

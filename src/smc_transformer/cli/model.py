@@ -1,16 +1,71 @@
-"""The fitted model of a command: loaded, updated with new rows, saved."""
+"""Commands on a fitted model: the options that they share, and the model loaded, updated with new rows, saved."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smc_transformer.cli.errors import TableFileError, UsageError, failing
-from smc_transformer.cli.reading import read_for_model
+from smc_transformer.cli.options import Commands, add_command, add_json, percentage, positive, seed
+from smc_transformer.cli.reading import FILES, add_reading_options, read_for_model
 
 if TYPE_CHECKING:
     from smc_transformer.forecaster import Forecaster
+
+
+def add_model_command(
+    commands: Commands, run: Callable[[argparse.Namespace], None], text: str, *, tables: bool = True
+) -> argparse.ArgumentParser:
+    """A command on a fitted model, and mostly on tables too."""
+    parser = add_command(commands, run, text)
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder that `smct fit` has written")
+    if tables:
+        add_reading_options(parser)
+        add_json(parser)
+    return parser
+
+
+def add_data(parser: argparse._ActionsContainer, what: str, *, required: bool = False) -> None:
+    """A table of whole series."""
+    parser.add_argument("--data", required=required, metavar="FILE", help=f"{what}: {FILES}")
+
+
+def add_rows(parser: argparse.ArgumentParser, whole: str, *, required: bool) -> None:
+    """Whole series, or new rows of known ones; and whether to save the state after these."""
+    source = parser.add_mutually_exclusive_group(required=required)
+    add_data(source, whole)
+    text = "rows after those that the model knows: the filter goes on from its saved state, at their cost only"
+    source.add_argument("--new", metavar="FILE", help=text)
+    parser.add_argument("--save", action="store_true", help="with --new: save the state after these rows in the model")
+
+
+def add_horizon(parser: argparse.ArgumentParser, default: int | None = None) -> None:
+    """How far, and by how many paths, to forecast."""
+    shown = "that of the fit" if default is None else default
+    parser.add_argument("--horizon", type=positive, default=default, help=f"steps ahead (default: {shown})")
+    parser.add_argument("--paths", type=positive, default=1000, help="sampled futures behind the numbers (1000)")
+
+
+def add_forecast(parser: argparse.ArgumentParser) -> None:
+    """How to forecast."""
+    add_horizon(parser)
+    text = "inputs that are known ahead, at the times ahead; needed if there are any"
+    parser.add_argument("--future", metavar="FILE", help=text)
+    parser.add_argument("--seed", type=seed, help="of the sampled futures (default: the model's own)")
+
+
+def add_levels(parser: argparse.ArgumentParser, *default: int) -> None:
+    """Levels of intervals."""
+    text = f"central intervals ({' '.join(map(str, default))})"
+    parser.add_argument("--level", type=percentage, nargs="+", default=list(default), metavar="PERCENT", help=text)
+
+
+def add_outputs(parser: argparse.ArgumentParser, table: str, picture: str, shown: str) -> None:
+    """Where a table and a picture go, and which series are in the picture."""
+    parser.add_argument("--out", type=Path, metavar="FILE", help=f"file for {table}: CSV, TSV or Parquet by its name")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help=f"file for a picture of {picture}: png, svg or pdf")
+    parser.add_argument("--series", nargs="+", metavar="NAME", help=f"series in the picture (default: {shown})")
 
 
 def load_model(path: Path) -> "Forecaster":

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-CYCLES: dict[str, Callable[[pd.DatetimeIndex], Float[np.ndarray, "row"]]] = {
+_SHARES: dict[str, Callable[[pd.DatetimeIndex], Float[np.ndarray, "row"]]] = {
     "hour": lambda times: (times.hour + times.minute / 60).to_numpy(float) / 24,
     "weekday": lambda times: times.day_of_week.to_numpy(float) / 7,
     "month": lambda times: (times.month - 1).to_numpy(float) / 12,
@@ -19,6 +19,6 @@ def calendar_features(times: pd.Index, names: tuple[str, ...]) -> Float[np.ndarr
     """Sine and cosine of each cycle, of unit variance over it: the last hour of a day is next to the first."""
     columns = [np.empty((len(times), 0))]
     for name in names:
-        angle = 2 * np.pi * CYCLES[name](times)
+        angle = 2 * np.pi * _SHARES[name](times)
         columns.append(np.sqrt(2) * np.stack((np.sin(angle), np.cos(angle)), axis=1))
     return np.concatenate(columns, axis=1)

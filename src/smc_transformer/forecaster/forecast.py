@@ -140,8 +140,7 @@ class Forecast:
         """
         import matplotlib.pyplot as plt
 
-        from smc_transformer.report.charts.particles import BLUE, INK
-        from smc_transformer.report.charts.style import band_shades, draw_band, legend_above, quiet_frame
+        from smc_transformer.charts.style import BLUE, INK, band_shades, draw_band, legend_above, quiet_frame
 
         if ax is None:
             ax = plt.figure(figsize=(8, 3.5), layout="constrained").subplots()

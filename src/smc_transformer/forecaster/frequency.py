@@ -1,13 +1,23 @@
 """The regular grid that the times of a series lie on: a pandas frequency, or a step between whole numbers."""
 
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Int
 
 from smc_transformer.support.checks import check_count
 
 Frequency: TypeAlias = str | int
 """A pandas frequency such as "h", "D", "MS" or "15min" for timestamps; a whole number for whole-number times."""
+CALENDAR = ("YS", "YE", "QS", "QE", "MS", "ME", "W-SUN", "W-MON", "B")
+"""Steps of unequal length, or bound to days, that are tried; the longest that all times lie on is taken."""
+
+
+class IrregularTimesError(ValueError):
+    """Times that lie on no regular grid."""
 
 
 def check_frequency(freq: Any) -> Frequency:
@@ -35,3 +45,47 @@ def times_after(last: Any, n: int, freq: Frequency) -> pd.Index:
     if isinstance(freq, str):
         return pd.date_range(last, periods=n + 1, freq=freq)[1:]
     return pd.Index(range(int(last) + freq, int(last) + freq * n + 1, freq), dtype="int64")
+
+
+def infer_frequency(series: Sequence[pd.Index]) -> Frequency:
+    """The step of a grid that the sorted times of every series lie on, most of them one step after another."""
+    several = [times for times in series if len(times) > 1]
+    if not several:
+        raise IrregularTimesError("no series has two rows to take a frequency from")
+    if not isinstance(several[0], pd.DatetimeIndex):
+        return _common_step(np.concatenate([np.diff(times.to_numpy()) for times in several]), str)
+    found = {_frequency(times) for times in several if len(times) > 2}
+    if len(found) == 1 and None not in found:
+        return str(found.pop())  # every series says the same
+    for step in CALENDAR:
+        if _lie_on(several, step):
+            return step
+    steps = np.concatenate([np.diff(times.as_unit("ns").asi8) for times in several])
+    smallest = _common_step(steps, lambda step: str(pd.Timedelta(step, "ns")))
+    return str(pd.tseries.frequencies.to_offset(pd.Timedelta(smallest, "ns")).freqstr)
+
+
+def _common_step(steps: Int[np.ndarray, "step"], text: Callable[[int], str]) -> int:
+    """The smallest step, if the others are gaps: multiples of it, and fewer."""
+    smallest = int(steps.min())
+    if 2 * (steps == smallest).sum() < len(steps) or (steps % smallest).any():
+        raise IrregularTimesError(
+            f"the times lie on no regular grid (steps between {text(smallest)} and {text(int(steps.max()))}): "
+            f"give their frequency as --freq, or move them onto a grid"
+        )
+    return smallest
+
+
+def _frequency(times: pd.DatetimeIndex) -> str | None:
+    """What pandas makes of times without gaps."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that newer versions of pandas will answer with an offset, as read here
+        found = pd.infer_freq(times)
+    return None if found is None else str(getattr(found, "freqstr", found))
+
+
+def _lie_on(series: Sequence[pd.DatetimeIndex], step: str) -> bool:
+    grids = [pd.date_range(times[0], times[-1], freq=step) for times in series]
+    # A grid on which most places are empty is not that of the series.
+    few_gaps = 2 * sum(map(len, series)) > sum(map(len, grids))
+    return few_gaps and all(times.isin(grid).all() for times, grid in zip(series, grids, strict=True))

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-SCALINGS = ("standard", "robust", "none", "log1p")
-
 _NORMAL_RANGE = 1.3489795003921634
 """Interquartile range of a standard normal."""
 

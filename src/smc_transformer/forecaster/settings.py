@@ -8,14 +8,13 @@ import numpy as np
 from torch import Generator
 
 from smc_transformer.config import SMCTransformerConfig
-from smc_transformer.forecaster.calendar import CYCLES
 from smc_transformer.forecaster.frequency import Frequency, check_frequency
-from smc_transformer.forecaster.scaling import SCALINGS
 from smc_transformer.model import SMCTransformer, split_settings
 from smc_transformer.network import make_observation
-from smc_transformer.nn.observation.support import WholeNumbers
+from smc_transformer.nn.observation.base import WholeNumbers
 from smc_transformer.support.checks import check_choice, check_count, check_number
-from smc_transformer.support.settings import FrozenSettings
+from smc_transformer.support.choices import CYCLES, SCALINGS
+from smc_transformer.support.settings import FrozenSettings, check_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +68,7 @@ class Settings(FrozenSettings):
         if not self.targets:
             raise ValueError("targets must name at least one column, got none")
         for name in self.calendar:
-            check_choice(name, tuple(CYCLES), "calendar")
+            check_choice(name, CYCLES, "calendar")
         if self.calendar and not isinstance(self.freq, str):
             raise ValueError(f"calendar features need timestamps, but freq={self.freq!r} means whole-number times")
         columns = (*self.modelled, *self.future_inputs, self.id_column, self.time_column)
@@ -123,8 +122,7 @@ class Settings(FrozenSettings):
 
     def training_settings(self) -> TrainingSettings:
         """The settings of the training."""
-        if unknown := sorted(set(self.training) - TrainingSettings.names()):
-            raise ValueError(f"unknown training settings {unknown}; known are {sorted(TrainingSettings.names())}")
+        check_names(self.training, TrainingSettings.names(), "training settings")
         return TrainingSettings(**self.training)
 
     def model_config(self) -> SMCTransformerConfig:

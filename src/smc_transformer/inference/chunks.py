@@ -10,16 +10,6 @@ from smc_transformer.smc.weights import WeightCollapseError
 Found = TypeVar("Found")
 
 
-def chunk_size(numbers_at_once: int, numbers_each: int) -> int:
-    """How many sequences a chunk has: at least one.
-
-    Args:
-        numbers_at_once: about how many numbers may be held at a time.
-        numbers_each: how many numbers one sequence holds.
-    """
-    return max(1, numbers_at_once // numbers_each)
-
-
 def in_chunks(work: Callable[..., Found], at_once: int, *tensors: Tensor) -> Iterator[Found]:
     """What `work` finds for each chunk, one after the other: a chunk is worked on when its result is asked for.
 

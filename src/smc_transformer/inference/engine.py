@@ -21,7 +21,6 @@ from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.kernels import library
 from smc_transformer.kernels.elliptical import Elliptical
-from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.kernels.filter import FilterOutputs, Gaps, filter_sequences
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import find
@@ -414,7 +413,9 @@ def run_paths(
     assert form is not None
     assert density is not None
     batch, n_paths, n_steps = draws.shape[:3]
-    encoder_state = [part.unflatten(0, (batch, -1)).expand(-1, n_paths, *part.shape[1:]) for part in state.encoder_state]
+    encoder_state = [
+        part.unflatten(0, (batch, -1)).expand(-1, n_paths, *part.shape[1:]) for part in state.encoder_state
+    ]
     previous = encoder_state.pop(0) if form.level_scale is not None else None
     if previous is not None:  # nothing has changed yet at the first input
         previous = torch.where((state.position == 0)[:, None, None], state.last, previous)

@@ -132,7 +132,9 @@ def filter_sequences(
     encoder = None
     if gaps is not None:
         task.n_inputs, task.reach, encoder = gaps.inputs.shape[-1], gaps.reach, gaps.encoder.structure()
-        given = {name: getattr(gaps, name) for name in ("observed", "inputs", "normal", "gamma", "positions", *PROJECTIONS)}
+        given = {
+            name: getattr(gaps, name) for name in ("observed", "inputs", "normal", "gamma", "positions", *PROJECTIONS)
+        }
         point(task, {name: None if part is None else part.contiguous() for name, part in given.items()})
         point(task, {name: getattr(gaps, name) for name in ("completed", "last", "previous", "hidden")})
     work = eps[0].numel() * (4 * embedding.shape[-1] + n_steps)

@@ -95,7 +95,7 @@ def check(failed: int) -> None:
 
 @functools.cache
 def _load(number: str) -> ctypes.CDLL | str:
-    compiler = _compiler()
+    compiler = c_compiler()
     if compiler is None:
         logger.warning(
             "no C compiler found (CC, cc, gcc or clang): the particle filter runs in torch, several times slower"
@@ -127,7 +127,8 @@ def _check_sizes(kernels: ctypes.CDLL) -> None:
             raise RuntimeError(f"the structure {mirror.__name__} has {in_c} bytes in C, but {here} in structures.py")
 
 
-def _compiler() -> list[str] | None:
+def c_compiler() -> list[str] | None:
+    """The command of the C compiler: CC with its options, or the first that is found; None: there is none."""
     chosen = shlex.split(os.environ.get("CC", ""))
     if chosen:
         return chosen if shutil.which(chosen[0]) else None

@@ -4,7 +4,6 @@ Tensors (weights, covariances, optimiser moments, best weights) are stored under
 history go as JSON into the header.
 """
 
-import json
 import os
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
+
+from smc_transformer.support.tensor_files import check_format, read_tensors, write_tensors
 
 FORMAT = "smc-transformer-training"
 VERSION = 1
@@ -46,33 +45,18 @@ def check_writable(path: Path) -> None:
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; an interrupted write leaves the previous one intact."""
     header = {"format": FORMAT, "version": VERSION, "state": checkpoint.state}
-    tensors = {
-        f"{group}/{name}": tensor.detach().contiguous()
-        for group, named in checkpoint.tensors.items()
-        for name, tensor in named.items()
-    }
-    unfinished = path.with_name(path.name + ".unfinished")
-    save_file(tensors, unfinished, metadata={"header": json.dumps(header)})
-    os.replace(unfinished, path)
+    groups = checkpoint.tensors.items()
+    write_tensors(path, {f"{group}/{name}": one for group, named in groups for name, one in named.items()}, header)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; a truncated or foreign file raises a `CheckpointError`."""
+    found, header = read_tensors(path, CheckpointError)
+    check_format(path, header, "a training checkpoint", (FORMAT, VERSION), CheckpointError)
     tensors: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("header", "{}"))
-            for key in file.keys():  # noqa: SIM118 (not a dict)
-                group, _, name = key.partition("/")
-                tensors[group][name] = file.get_tensor(key)
-    except (SafetensorError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"{path} is not a readable checkpoint (truncated, or another format): {error}") from None
-    if header.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is not a training checkpoint of smc-transformer")
-    if header["version"] > VERSION:
-        raise CheckpointError(
-            f"{path} has format version {header['version']}, this release reads up to {VERSION}; update smc-transformer"
-        )
+    for key, tensor in found.items():
+        group, _, name = key.partition("/")
+        tensors[group][name] = tensor
     return Checkpoint(tensors, header["state"])
 
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.inference.chunks import chunk_size, in_chunks
+from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.inference.filter import particle_filter
 from smc_transformer.inference.paths import rollout, sample_paths
 from smc_transformer.learning.em import Statistics, merge_statistics
@@ -22,6 +22,7 @@ from smc_transformer.learning.step import NUMBERS_AT_ONCE, accumulate_gradients
 from smc_transformer.model import SMCTransformer
 from smc_transformer.scores import fair_crps
 from smc_transformer.support.checks import check_count, check_number
+from smc_transformer.support.chunks import chunk_size
 from smc_transformer.support.randomness import as_generator
 
 

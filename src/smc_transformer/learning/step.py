@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.inference.chunks import chunk_size, in_chunks
+from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.inference.filter import particle_filter
 from smc_transformer.inference.replay import trajectory_inputs
 from smc_transformer.inference.settings import InferenceSettings
@@ -21,6 +21,7 @@ from smc_transformer.learning.objective import OBJECTIVES, Trajectories
 from smc_transformer.model import SMCTransformer
 from smc_transformer.smc.genealogy import gather_trajectories
 from smc_transformer.support.checks import check_count
+from smc_transformer.support.chunks import chunk_size
 from smc_transformer.support.randomness import as_generator
 
 NUMBERS_AT_ONCE = 3 * 2**19

@@ -314,6 +314,7 @@ class _Run:
     def _restore(self, path: Path) -> None:
         tensors, state = load_checkpoint(path)
         found = state.pop("identity")
+        found.setdefault("n_trajectories", found.pop("n_lines", None))  # their name in earlier checkpoints
         differing = [
             f"{name}: {found.get(name)} there, {expected} here"
             for name, expected in self.identity.items()

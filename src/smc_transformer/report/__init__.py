@@ -1,1 +1,1 @@
-"""What users look at: charts and the report page."""
+"""What users look at: charts of forecasts, surprises and backtests, and the report page."""

@@ -1,4 +1,4 @@
-"""A word to whoever runs a command, beside its output."""
+"""Messages of commands beside their output."""
 
 import sys
 

@@ -1,11 +1,18 @@
 """What all frozen settings share: plain values, and a way to JSON and back."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 from smc_transformer.support.checks import check_count
 
 Own = TypeVar("Own", bound="FrozenSettings")
+
+
+def check_names(settings: Iterable[str], known: set[str], what: str = "settings") -> None:
+    """Refuse settings whose names are not known."""
+    if unknown := sorted(set(settings) - known):
+        raise ValueError(f"unknown {what} {unknown}; known are {sorted(known)}")
 
 
 class FrozenSettings:
@@ -18,9 +25,7 @@ class FrozenSettings:
     @classmethod
     def from_dict(cls: type[Own], settings: dict[str, Any]) -> Own:
         """The inverse of `to_dict`; unknown names are rejected."""
-        unknown = sorted(set(settings) - cls.names())
-        if unknown:
-            raise ValueError(f"unknown settings {unknown}; known are {sorted(cls.names())}")
+        check_names(settings, cls.names())
         return cls(**settings)
 
     @classmethod

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.empirical import Residuals, ShiftedResiduals
+from smc_transformer.support.chunks import chunk_size
 from smc_transformer.support.randomness import as_generator
 from smct_paper.baselines.base import Method, fill_forward, known_inputs
 from smct_paper.datasets import Windows
@@ -133,7 +134,7 @@ def design(
 ) -> Iterator[tuple[Float[Tensor, "row regressor"], Float[Tensor, "row n_modelled"]]]:
     """Complete regressors (a one, then the lags in the order of time) and changes, a chunk of windows at a time."""
     n_steps, n_inputs = x.shape[1] - order, x.shape[2]
-    at_once = max(1, NUMBERS_AT_ONCE // (n_steps * (order * n_inputs + 1)))
+    at_once = chunk_size(NUMBERS_AT_ONCE, n_steps * (order * n_inputs + 1))
     for part in x.split(at_once):
         spans = part.unfold(1, order + 1, 1).transpose(2, 3).flatten(0, 1)
         lags, change = spans[:, :-1].flatten(1), spans[:, -1, :n_modelled] - spans[:, -2, :n_modelled]

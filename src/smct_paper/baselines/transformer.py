@@ -17,6 +17,7 @@ from smc_transformer.learning.schedule import Schedule, warmup_inverse_sqrt
 from smc_transformer.nn.encoders.linear import LinearEncoder
 from smc_transformer.nn.initialisation import initialise_weights
 from smc_transformer.nn.readout import TransformerReadout
+from smc_transformer.support.chunks import chunk_size
 from smct_paper.baselines.base import fill_forward
 from smct_paper.baselines.network import Network, draw_masks, observed_mse
 from smct_paper.baselines.neural import NeuralMethod
@@ -85,7 +86,7 @@ class TransformerNetwork(Network):
         self, x: Float[Tensor, "batch time n_inputs"], passes: Float[Tensor, "sample 2 d_model"]
     ) -> Float[Tensor, "batch sample time n_modelled"]:
         attention, embedding, _, _ = self._attend(x)
-        at_once = max(1, ROWS_AT_ONCE // len(passes))
+        at_once = chunk_size(ROWS_AT_ONCE, len(passes))
         rows = zip(attention.flatten(0, 1).split(at_once), embedding.flatten(0, 1).split(at_once), strict=True)
         predictions = x.new_empty(x.shape[0] * x.shape[1], self.readout.projection.out_features, len(passes))
         for number, (z, e) in enumerate(rows):

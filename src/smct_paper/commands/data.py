@@ -1,6 +1,7 @@
 """`smct data`: the data sets of the experiments, and their files."""
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,7 @@ def _run_prepare(options: argparse.Namespace) -> int:
             remark(f"smct: {name}: {message}")
             results.append({"name": name, "error": message})
             continue
-        results.append(summary.as_dict())
+        results.append(asdict(summary))
         if not options.json:
             say_table(_summary_table(summary), WIDTH)
     if options.json:

@@ -15,8 +15,7 @@ from smc_transformer.support.randomness import check_seed
 from smct_paper.datasets import air_quality, covid, energy, splits, stock, weather
 from smct_paper.datasets.contents import DataFileError
 from smct_paper.datasets.files import DataFile, locate_file
-from smct_paper.datasets.scaling import NoWindowsError
-from smct_paper.datasets.splits import SPLITS, Parts
+from smct_paper.datasets.splits import SPLITS, NoWindowsError, Parts
 from smct_paper.datasets.synthetic import SYNTHETIC
 from smct_paper.datasets.table import Table
 

@@ -1,4 +1,6 @@
-"""Training, validation and test parts: cut in time (no leakage), or shuffled windows (to compare with the paper).
+"""Windows of a table, and their training, validation and test parts.
+
+Windows are stretches of consecutive rows, never across a gap in time. They are split in two ways:
 
 chronological   rows are cut in time, windows made inside each part, scaled by training rows: no leakage.
                 Counties are series of their own: they are shuffled and cut.
@@ -7,18 +9,72 @@ paper           all windows are shuffled and cut, scaled by all rows: neighbouri
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from smc_transformer.support.randomness import as_generator
-from smct_paper.datasets.scaling import NoWindowsError, Scaling, fit_scaling
 from smct_paper.datasets.table import Table
-from smct_paper.datasets.windows import cut_windows, window_starts
 
 SPLITS = ("chronological", "paper")
+GAP = 1.5  # a time difference of more regular steps than that is a gap
+
+
+class NoWindowsError(ValueError):
+    """The data could be read, but are too few to be split and scaled."""
+
+
+class Scaling(NamedTuple):
+    """Mean and deviation of each column, by which values are scaled to mean 0 and deviation 1."""
+
+    mean: Float[np.ndarray, "column"]
+    deviation: Float[np.ndarray, "column"]
+
+    def __call__(self, values: Float[np.ndarray, "row column"]) -> Float[np.ndarray, "row column"]:
+        """The scaled values."""
+        return (values - self.mean) / self.deviation
+
+
+def fit_scaling(values: Float[np.ndarray, "row column"], columns: tuple[str, ...]) -> Scaling:
+    """Means and population deviations of what is not missing; a constant column keeps its unit (deviation 1)."""
+    empty = np.isnan(values).all(axis=0)
+    if empty.any():
+        raise NoWindowsError(f"column {columns[int(empty.argmax())]!r} has no value to scale by: all are missing")
+    # Compared exactly: rounding makes the computed deviation of a constant column small, but not 0.
+    constant = np.nanmax(values, axis=0) == np.nanmin(values, axis=0)
+    mean = np.where(constant, np.nanmin(values, axis=0), np.nanmean(values, axis=0))
+    return Scaling(mean, np.where(constant, 1.0, np.nanstd(values, axis=0)))
+
+
+def is_gap(times: Shaped[np.ndarray, "row"], step: np.timedelta64 | None) -> Bool[np.ndarray, "row"]:
+    """Whether there is a gap just before each row; with `step` None nothing is a gap."""
+    if step is None:
+        return np.zeros(len(times), dtype=bool)
+    seconds = np.diff(times, prepend=times[:1]) / np.timedelta64(1, "s")
+    return seconds > GAP * (step / np.timedelta64(1, "s"))
+
+
+def window_starts(
+    times: Shaped[np.ndarray, "row"], length: int, step: np.timedelta64 | None
+) -> Int[np.ndarray, "window"]:
+    """The first rows of all windows of `length` rows without a gap inside."""
+    starts = np.arange(max(len(times) - length + 1, 0))
+    n_gaps = np.cumsum(is_gap(times, step))
+    return starts[n_gaps[starts + length - 1] == n_gaps[starts]]
+
+
+def cut_windows(
+    values: Float[np.ndarray, "row column"], starts: Int[np.ndarray, "window"], length: int
+) -> Float[Tensor, "window length column"]:
+    """The windows that begin at the given rows, as 32-bit numbers."""
+    rows = torch.from_numpy(values.astype(np.float32))
+    if len(starts) == 0:
+        return rows.new_empty(0, length, rows.shape[1])
+    every = rows.unfold(0, length, 1).transpose(1, 2)
+    return every[torch.from_numpy(starts)].contiguous()
 
 
 @dataclass(frozen=True)

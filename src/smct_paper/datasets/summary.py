@@ -1,15 +1,14 @@
 """What a data set holds, in a few numbers for people and for JSON."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from smct_paper.datasets.covid import CountyDeaths
 from smct_paper.datasets.files import contents_sha256
 from smct_paper.datasets.registry import DATASETS, load
-from smct_paper.datasets.windows import is_gap
+from smct_paper.datasets.splits import is_gap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +25,6 @@ class Summary:
     missing: dict[str, float] | None = None  # share of missing values of each column
     split: str  # how windows were cut
     windows: dict[str, int]  # how many there are in each part
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
-        return asdict(self)
 
 
 def summarise(name: str, split: str | None = None, *, seed: int = 0, data_dir: Path | str | None = None) -> Summary:

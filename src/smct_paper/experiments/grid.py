@@ -116,7 +116,7 @@ def realworld_grid(profile: Profile, choice: Choice = EVERYTHING) -> list[Cell]:
     return [
         Cell(dataset, split, model, config, seed)
         for dataset, split, (model, config) in product(datasets, _chosen(SPLITS, choice.splits), variants)
-        if split == CHRONOLOGICAL or not _is_ablation(model, config)
+        if split == CHRONOLOGICAL or not is_ablation(model, config)
         for seed in range(choice.seeds or _n_seeds(profile, split, model, config))
     ]
 
@@ -166,14 +166,16 @@ def _variants(smc_configs: Iterable[str], choice: Choice) -> list[tuple[str, str
     ]
 
 
-def _is_ablation(model: str, config: str) -> bool:
-    return model == SMC_TRANSFORMER and config not in (*REALWORLD_CONFIGS, *SYNTHETIC_CONFIGS)
+def is_ablation(model: str, config: str) -> bool:
+    """Whether this is `best` with something left out (best-10 is not: the number is M)."""
+    ingredient = config.removeprefix("best-")
+    return model == SMC_TRANSFORMER and ingredient != config and not ingredient.isdigit()
 
 
 def _n_seeds(profile: Profile, split: str, model: str, config: str) -> int:
     if split == PAPER_SPLIT:
         return profile.paper_split_seeds
-    if _is_ablation(model, config):
+    if is_ablation(model, config):
         return profile.ablation_seeds
     return profile.best_seeds if (model, config) == (SMC_TRANSFORMER, "best") else profile.baseline_seeds
 

@@ -12,11 +12,10 @@ from typing import Any
 from rich.console import Console
 
 from smct_paper.experiments.cells import run_cell
-from smct_paper.experiments.costs import expected_cost
 from smct_paper.experiments.grid import Cell
 from smct_paper.experiments.methods import wanted_of
 from smct_paper.experiments.profiles import Profile
-from smct_paper.experiments.progress import GridProgress, display
+from smct_paper.experiments.progress import GridProgress, display, expected_cost
 from smct_paper.experiments.store import State, Store
 from smct_paper.experiments.versions import versions
 from smct_paper.experiments.workers import Task, Worker, n_cores, wait_for

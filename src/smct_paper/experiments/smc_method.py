@@ -37,7 +37,8 @@ class SMCSettings(Recipe):
     """All that defines a configuration of the SMC Transformer in the experiments: the recipe, and what is around it.
 
     Attributes:
-        model: settings of `SMCTransformerConfig`, without the numbers of inputs and targets.
+        model: settings of `SMCTransformerConfig`, `InferenceSettings` and `LearningSettings` in one dictionary, without
+            the numbers of inputs and targets.
         widen_to: share of validation observations that 95 % intervals should cover; None: as they are.
         widening_windows: validation windows, evenly spaced, by which noise is widened: a share near 95 % needs more of
             them than a mean.
@@ -78,7 +79,9 @@ class SMCMethod(Method):
         self.units = data.train.new_ones(data.n_inputs)
         if chosen.units_of_change:
             self.units = typical_size(data.train.diff(dim=1), data.train)
-        train = _mostly_complete(data.train) / self.units
+        complete = ~data.train.isnan().any(dim=-1).any(dim=-1)
+        few_missing = (~complete).double().mean() <= FEW_MISSING
+        train = (data.train[complete] if few_missing else data.train) / self.units
         held_out = data.validation / self.units
         validation = held_out[evenly_spaced(len(held_out), chosen.validation_windows)]
         shape = {"n_inputs": data.n_inputs, "n_targets": data.n_modelled}
@@ -142,12 +145,6 @@ class RescaledMixture(Samples):
         """Joint log density; NaN is integrated out."""
         jacobian = torch.where(x.isnan(), 0.0, self.units.log()).sum(dim=-1)
         return self.mixture.log_prob(x / self.units) - jacobian
-
-
-def _mostly_complete(train: Float[Tensor, "window time feature"]) -> Float[Tensor, "some time feature"]:
-    """The windows without missing values, if these are nearly all."""
-    complete = ~train.isnan().any(dim=-1).any(dim=-1)
-    return train[complete] if (~complete).double().mean() <= FEW_MISSING else train
 
 
 @torch.no_grad()

@@ -36,7 +36,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_table_of_the_protocol():
+def test_the_table_of_data_sets():
     table = {
         name: (info.n_inputs, info.n_targets, info.window, info.history, info.horizon, info.batch_size)
         for name, info in DATASETS.items()

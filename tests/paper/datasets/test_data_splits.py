@@ -10,16 +10,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smct_paper.datasets.scaling import NoWindowsError, fit_scaling
 from smct_paper.datasets.splits import (
+    NoWindowsError,
     chronological_windows,
+    cut_windows,
     cuts,
+    fit_scaling,
     series_by_log,
     series_by_themselves,
     shuffled_windows,
+    window_starts,
 )
 from smct_paper.datasets.table import Table
-from smct_paper.datasets.windows import cut_windows, window_starts
 
 HOUR = np.timedelta64(1, "h")
 

@@ -8,10 +8,10 @@ import pytest
 from smct_paper.baselines import BASELINES
 from smct_paper.datasets import DATASETS
 from smct_paper.experiments.cells import plain, run_cell
-from smct_paper.experiments.costs import expected_cost
 from smct_paper.experiments.grid import BAYES_OPTIMAL, Cell, baseline_config
 from smct_paper.experiments.methods import build_method, settings_of
 from smct_paper.experiments.profiles import PAPER, QUICK, Epochs
+from smct_paper.experiments.progress import expected_cost
 from smct_paper.experiments.versions import package_commit, versions
 
 TINY = replace(QUICK, epochs_on={"model1": Epochs(1, bayesian=1)}, n_windows=5, n_samples=20)

@@ -6,7 +6,7 @@ from smct_paper.datasets.synthetic import SYNTHETIC
 from smct_paper.experiments import paper_numbers
 from smct_paper.experiments.paper_numbers import IntervalNumbers, best_paper_mse, paper_name
 from smct_paper.experiments.report.optimum import optimum
-from smct_paper.experiments.report.ranking import best_intervals, lowest
+from smct_paper.experiments.report.results import best_intervals, lowest
 
 
 def test_numbers_of_the_paper_are_those_of_its_tables():

@@ -12,8 +12,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from smc_transformer.cli.errors import failing
-from smc_transformer.cli.model import load_model
-from smc_transformer.cli.model_options import add_data, add_horizon, add_levels, add_model_command, add_outputs
+from smc_transformer.cli.model import add_data, add_horizon, add_levels, add_model_command, add_outputs, load_model
 from smc_transformer.cli.options import Commands, positive
 from smc_transformer.cli.reading import check_series, read_for_model
 from smc_transformer.cli.writing import check_plots, put_picture, put_table, say_json, say_table
@@ -50,7 +49,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.out is not None:
         put_table(found.forecasts, options.out, quiet=options.json)
     if options.plot is not None:
-        from smc_transformer.report.charts.backtest import backtest_chart
+        from smc_transformer.report.backtest_chart import backtest_chart
 
         shown = check_series(options.series, found.forecasts[settings.id_column].drop_duplicates().tolist())
         put_picture(backtest_chart(found, table, settings, shown), options.plot, quiet=options.json)

@@ -17,13 +17,12 @@ from smc_transformer.cli.errors import TableFileError, UsageError, failing, one_
 from smc_transformer.cli.options import Commands, add_command, add_json, frequency, positive, seed, setting
 from smc_transformer.cli.reading import FILES, TARGET, TIME, add_reading_options, read_series_table
 from smc_transformer.cli.writing import say, say_json
+from smc_transformer.support.choices import CYCLES, SCALINGS
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from smc_transformer.forecaster import Forecaster
-
-CYCLES = ("hour", "weekday", "month", "day_of_year")
 
 
 def add(commands: Commands) -> None:
@@ -35,11 +34,10 @@ def add(commands: Commands) -> None:
     columns.add_argument("--target", nargs="+", default=[TARGET], metavar="COLUMN", help="forecast (default: y)")
     columns.add_argument("--time", default=TIME, metavar="COLUMN", help="times (default: ds)")
     columns.add_argument("--id", metavar="COLUMN", help="names of the series (default: unique_id, if there is one)")
-    for name, text in (("--future-inputs", "inputs that are known ahead"), ("--past-inputs", "inputs that are not")):
-        columns.add_argument(name, nargs="+", default=[], metavar="COLUMN", help=text)
+    for name, which in (("--future-inputs", "known ahead"), ("--past-inputs", "observed, but not known ahead")):
+        columns.add_argument(name, nargs="+", default=[], metavar="COLUMN", help=f"inputs that are {which}")
     columns.add_argument("--calendar", nargs="+", default=[], choices=CYCLES, help="inputs made from the times")
-    kinds = "standard, robust, none, log1p"
-    text = f"{kinds}, for all columns or by column as in y=log1p x=none (default: standard)"
+    text = f"{', '.join(SCALINGS)}, for all columns or by column as in y=log1p x=none (default: standard)"
     columns.add_argument("--scaling", nargs="+", default=["standard"], metavar="KIND", help=text)
     lengths = parser.add_argument_group("lengths")
     lengths.add_argument("--horizon", type=positive, required=True, help="steps ahead")
@@ -93,7 +91,7 @@ def _frequency(table: "pd.DataFrame", id_column: str, time_column: str) -> str |
     """The frequency of the times; whatever else is wrong with them, the forecaster says later."""
     import pandas as pd
 
-    from smc_transformer.forecaster.regular_times import infer_frequency
+    from smc_transformer.forecaster.frequency import infer_frequency
     from smc_transformer.forecaster.table import check_columns, filled
 
     check_columns(table, (id_column, time_column))

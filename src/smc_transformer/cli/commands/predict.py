@@ -9,8 +9,15 @@ example: smct predict model --data data.csv --level 80 95 --out forecast.csv --p
 import argparse
 
 from smc_transformer.cli.errors import failing
-from smc_transformer.cli.model import follow_rows, opened_model
-from smc_transformer.cli.model_options import add_forecast, add_levels, add_model_command, add_outputs, add_rows
+from smc_transformer.cli.model import (
+    add_forecast,
+    add_levels,
+    add_model_command,
+    add_outputs,
+    add_rows,
+    follow_rows,
+    opened_model,
+)
 from smc_transformer.cli.options import Commands, probability
 from smc_transformer.cli.reading import check_series, read_for_model
 from smc_transformer.cli.writing import check_plots, put_picture, put_table, say_json
@@ -42,7 +49,7 @@ def _run(options: argparse.Namespace) -> None:
         shown = check_series(options.series, list(forecast.names))
         put_table(table, options.out, quiet=options.json)
         if options.plot is not None:
-            from smc_transformer.report.charts.series import fan_charts
+            from smc_transformer.report.series_charts import fan_charts
 
             figure = fan_charts(forecast, new if history is None else history, shown, options.level)
             # Without --out the table is on standard output, where nothing else may be printed.

@@ -11,8 +11,7 @@ import argparse
 from pathlib import Path
 
 from smc_transformer.cli.errors import UsageError, check_installed, failing
-from smc_transformer.cli.model import load_model
-from smc_transformer.cli.model_options import add_data, add_forecast, add_model_command
+from smc_transformer.cli.model import add_data, add_forecast, add_model_command, load_model
 from smc_transformer.cli.options import Commands, seed
 from smc_transformer.cli.reading import read_for_model
 from smc_transformer.cli.writing import say, say_json

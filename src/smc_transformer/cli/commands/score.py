@@ -11,8 +11,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from smc_transformer.cli.errors import failing
-from smc_transformer.cli.model import follow_rows, opened_model
-from smc_transformer.cli.model_options import add_levels, add_model_command, add_outputs, add_rows
+from smc_transformer.cli.model import add_levels, add_model_command, add_outputs, add_rows, follow_rows, opened_model
 from smc_transformer.cli.options import Commands
 from smc_transformer.cli.reading import check_series, read_for_model
 from smc_transformer.cli.writing import check_plots, put_picture, put_table, say_json
@@ -51,7 +50,7 @@ def _run(options: argparse.Namespace) -> None:
         chosen = anomalies if options.anomalies else surprise
         put_table(chosen, options.out, quiet=options.json)
         if options.plot is not None:
-            from smc_transformer.report.charts.series import surprise_charts
+            from smc_transformer.report.series_charts import surprise_charts
 
             figure = surprise_charts(surprise, forecaster.settings, names, level)
             put_picture(figure, options.plot, quiet=options.json or options.out is None)

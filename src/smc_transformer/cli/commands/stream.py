@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from smc_transformer.cli.errors import failing
-from smc_transformer.cli.model_options import add_horizon, add_levels, add_model_command
+from smc_transformer.cli.model import add_horizon, add_levels, add_model_command
 from smc_transformer.cli.options import Commands, percentage, positive
 from smc_transformer.support.remark import remark
 

@@ -6,16 +6,26 @@ The read-out gives every particle a vector of raw parameters; the distribution m
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 
 from smc_transformer.kernels.elliptical import Elliptical
 from smc_transformer.nn.noise import standard_normal
-from smc_transformer.nn.observation.support import WholeNumbers
 from smc_transformer.predictive import Components, Mixture
+
+
+class WholeNumbers(NamedTuple):
+    """Values that a distribution of whole numbers can have: 0, 1, 2, ... up to the highest."""
+
+    highest: float  # infinite if there is none
+    description: str  # what an error says of them
+
+    def denies(self, x: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+        """Which values are none of them; NaN is missing, and allowed."""
+        return ((x < 0) | (x > self.highest) | (x != x.round())) & ~x.isnan()
 
 
 class ObservationModel(nn.Module, ABC):

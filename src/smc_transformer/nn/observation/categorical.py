@@ -5,9 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from smc_transformer.nn.observation.base import ObservationModel
+from smc_transformer.nn.observation.base import ObservationModel, WholeNumbers
 from smc_transformer.nn.observation.masked import observed_sum
-from smc_transformer.nn.observation.support import WholeNumbers
 from smc_transformer.predictive import Components, Mixture
 
 

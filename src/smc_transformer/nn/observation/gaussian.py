@@ -14,6 +14,7 @@ from smc_transformer.nn.observation.base import ObservationModel, weighted_secon
 from smc_transformer.nn.observation.elliptical import EllipticalComponents
 from smc_transformer.nn.observation.masked import condition, observed_sum, squared_norm
 from smc_transformer.predictive import Mixture
+from smc_transformer.support.chunks import chunk_size
 
 PAIRS_AT_ONCE = 250_000
 """How many pairs of components the CRPS handles at a time: what the processor's cache holds."""
@@ -113,7 +114,7 @@ def half_mean_difference(
     def ahead(values: Float[Tensor, "row particle"]) -> Float[Tensor, "row shift particle"]:
         return torch.cat([values, values[:, :half]], dim=1).unfold(1, n_particles, 1)
 
-    at_once = max(1, PAIRS_AT_ONCE // (n_particles * (half + 1)))
+    at_once = chunk_size(PAIRS_AT_ONCE, n_particles * (half + 1))
     differences = []
     chunks = (rows(values).split(at_once) for values in (weights, components.mean, components.variance))
     for weight, mean, variance in zip(*chunks, strict=True):

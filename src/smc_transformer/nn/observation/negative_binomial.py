@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from smc_transformer.nn.observation.base import ObservationModel
+from smc_transformer.nn.observation.base import ObservationModel, WholeNumbers
 from smc_transformer.nn.observation.masked import observed_sum
-from smc_transformer.nn.observation.support import WholeNumbers
 from smc_transformer.predictive import Components
 
 LARGEST_LOG = 15.0

@@ -15,7 +15,7 @@ def backtest_pages(backtest: Backtest, targets: Sequence[str], id_column: str) -
     table = backtest.forecasts
     n_forecasts = len(table[[id_column, "cutoff"]].drop_duplicates())
     step = table.groupby([id_column, "cutoff"], sort=False).cumcount() + 1
-    energy = dict(zip(backtest.metrics["target"], backtest.metrics["energy_score"], strict=True))
+    metrics = backtest.metrics.set_index("target")
     pages = []
     for target in targets:
         seen = table[target].notna()
@@ -24,9 +24,7 @@ def backtest_pages(backtest: Backtest, targets: Sequence[str], id_column: str) -
             BacktestPage(
                 n_forecasts=n_forecasts,
                 n_values=int(seen.sum()),
-                mse=plain(((table[f"{target}-mean"] - table[target]) ** 2).mean()),
-                crps=plain(table[f"{target}-crps"].mean()),
-                energy_score=plain(energy.get(target, float("nan"))),
+                **{name: plain(metrics.at[target, name]) for name in ("mse", "crps", "energy_score")},
                 levels=[_level_scores(table, target, level, step) for level in sorted(levels_of(table, target))],
                 calibration_levels=COVERAGE_LEVELS,
                 calibration_coverage=[plain(share) for share in central_coverage(pit)],

@@ -39,8 +39,8 @@ def collect_page(
 
     Args:
         forecaster: which has been fitted.
-        df: histories to forecast from, drawn before the forecasts; None: the series as they stand, without history and
-            particle health.
+        df: histories to forecast from, drawn before the forecasts; None: the states as last updated, without history
+            and particle health.
         backtest: how many forecasts of each series to compare with the end of `df` (a forecaster that has been fitted
             on that end trains anew); or a backtest made before; 0: none.
         h: steps ahead; None: the horizon.

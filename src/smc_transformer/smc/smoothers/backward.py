@@ -1,4 +1,4 @@
-"""Backward simulation (Godsill et al., 2004) for a model with memory: each step chooses again who came before.
+"""Backward simulation (Godsill et al., 2004) for a model with memory: each step draws the particle before it again.
 
 Walking back from the last step, a trajectory takes at step t any particle m, with all its past, with probability
 
@@ -19,7 +19,7 @@ from smc_transformer.smc.weights import normalise, uniform_log_weights
 def backward(history: History, request: Request) -> SmoothedTrajectories:
     """Equally weighted trajectories."""
     if request.future_density is None:
-        raise ValueError("backward simulation needs to look ahead")
+        raise ValueError("backward simulation needs `future_density`")
     batch, n_particles, n_steps = history.ancestors.shape
     n_trajectories = request.n_trajectories or n_particles
     trajectories = history.ancestors.new_zeros(batch, n_trajectories, n_steps)

@@ -41,7 +41,7 @@ class Request(NamedTuple):
     n_trajectories: int | None  # None: as many as particles
     lag: int  # how many later observations tell about a step, for smoothers that cut off there
     resample: Resampler
-    future_density: FutureDensity | None = None  # for smoothers that choose again who came before
+    future_density: FutureDensity | None = None  # for smoothers that draw earlier particles again
     generator: Generator | None = None
 
 

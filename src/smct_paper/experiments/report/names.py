@@ -2,6 +2,7 @@
 
 import re
 
+from smct_paper.experiments.grid import ON_REQUEST, is_ablation
 from smct_paper.experiments.paper_numbers import REAL_DATASETS
 from smct_paper.experiments.report.results import MethodKey
 
@@ -20,8 +21,6 @@ BASELINES = (
     *(MethodKey(model, "default") for model in ("naive", "autoregression")),
 )
 REAL_METHODS = (BEST, PAPER, *BASELINES)
-ON_REQUEST = (MethodKey("bayesian_lstm_3", "paper"),)
-"""Not part of the grid on real data, so that it does not count as missing there."""
 SYNTHETIC_SMC = tuple(
     MethodKey("smc_transformer", f"{config}-{size}") for config in ("best", "paper") for size in (10, 30)
 )
@@ -60,15 +59,9 @@ def ingredient_title(ingredient: str) -> str:
     return ingredient.replace("-", " ").replace("_", " ").removeprefix("without ")
 
 
-def is_ablation(method: MethodKey) -> bool:
-    """Whether this is `best` with something left out (best-10 is not: the number is M)."""
-    ingredient = method.config.removeprefix("best-")
-    return method.model == "smc_transformer" and ingredient != method.config and not ingredient.isdigit()
-
-
 def real_methods(found: set[MethodKey]) -> list[MethodKey]:
     """Rows of a table on real data: the grid's methods, run or not, then what else has results."""
-    return _with_others([key for key in REAL_METHODS if key in found or key not in ON_REQUEST], found)
+    return _with_others([key for key in REAL_METHODS if key in found or key.model not in ON_REQUEST], found)
 
 
 def synthetic_methods(found: set[MethodKey]) -> list[MethodKey]:
@@ -79,7 +72,7 @@ def synthetic_methods(found: set[MethodKey]) -> list[MethodKey]:
 def _with_others(known: list[MethodKey], found: set[MethodKey]) -> list[MethodKey]:
     """Ablations and the true distribution have places of their own."""
     others = sorted(found - set(known))
-    return known + [key for key in others if not is_ablation(key) and key.model != "bayes_optimal"]
+    return known + [key for key in others if not is_ablation(*key) and key.model != "bayes_optimal"]
 
 
 def dataset_title(dataset: str) -> str:

@@ -11,13 +11,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from rich.console import Console
 
+from smct_paper.experiments.grid import Cell
+from smct_paper.experiments.methods import wanted_of
 from smct_paper.experiments.paper_numbers import REAL_DATASETS
 from smct_paper.experiments.profiles import PROFILES
 from smct_paper.experiments.report.cells import MARKS, Table, TableRow, text_cell, to_markdown
 from smct_paper.experiments.report.checks import MET, Check, check_table
 from smct_paper.experiments.report.figures import Picture, write_figures
 from smct_paper.experiments.report.names import SYNTHETIC_DATASETS
-from smct_paper.experiments.report.outdated import cells_of_other_settings
 from smct_paper.experiments.report.results import Results, read_results
 from smct_paper.experiments.report.tables.ingredients import ablation_table, latents_table
 from smct_paper.experiments.report.tables.intervals import interval_table
@@ -25,6 +26,7 @@ from smct_paper.experiments.report.tables.runs import SPLITS, grid_table, time_t
 from smct_paper.experiments.report.tables.scores import crps_table, score_table
 from smct_paper.experiments.report.tables.synthetic import synthetic_table
 from smct_paper.experiments.report.targets import chronological_checks, paper_checks, synthetic_checks
+from smct_paper.experiments.store import rounded
 
 TEMPLATES = Path(__file__).parent / "templates"
 TASKS = ("unistep", "multistep")
@@ -139,6 +141,22 @@ def _target_section(results: Results) -> Section:
         *(_count(every, config) for config in ("best", "paper")),
     ]
     return Section("Targets", text, [check_table(*group) for group in groups])
+
+
+def cells_of_other_settings(results: Results) -> list[str]:
+    """Names of cells whose settings, or windows and samples they are scored by, are not those of their profile now."""
+    found = []
+    for profile in PROFILES.values():
+        cells = {
+            Cell(row.dataset, row.split, *row.method, row.repetition): row
+            for row in results.rows
+            if (row.task, row.profile) == ("unistep", profile.name) and row.settings is not None
+        }
+        now = wanted_of(cells, profile)
+        for cell, row in cells.items():
+            then = {"profile": row.profile, "settings": row.settings, "evaluation": row.evaluation}
+            found += [str(cell)] if rounded(now[cell]) != then else []
+    return found
 
 
 def _count(checks: list[Check], config: str) -> str:

@@ -2,15 +2,17 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from smct_paper.experiments.store import Store
 
+LEVEL = 0.95  # of the intervals that PICP, MPIW and Winkler score are about
+Name = TypeVar("Name", bound=Hashable)
 HOW_TO_RUN = "make some with: smct experiment run synthetic, or: smct experiment run realworld"
 
 
@@ -128,3 +130,17 @@ def read_results(results_dir: Path) -> Results:
     if not rows:
         raise FileNotFoundError(f"no results in {store.results}, which is missing or an empty list; {HOW_TO_RUN}")
     return Results([Row.read(row) for row in rows], store.failures())
+
+
+def best_intervals(pairs: Mapping[Name, tuple[float, float]]) -> set[Name]:
+    """The winners among (PICP, MPIW) pairs, after Pearce et al. 2018.
+
+    Below 0.95 the higher PICP wins; among those at 0.95 or more, the lower MPIW. Ties share the win.
+    """
+    return lowest({name: (0.0, mpiw) if picp >= LEVEL else (1.0, -picp) for name, (picp, mpiw) in pairs.items()})
+
+
+def lowest(values: Mapping[Name, Any]) -> set[Name]:
+    """Those with the lowest value."""
+    least = min(values.values(), default=None)
+    return {name for name, value in values.items() if value == least}

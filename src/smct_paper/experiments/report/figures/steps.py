@@ -10,8 +10,7 @@ from smct_paper.experiments.paper_numbers import REAL_DATASETS
 from smct_paper.experiments.report.figures import style
 from smct_paper.experiments.report.figures.style import FAINT, SHOWN
 from smct_paper.experiments.report.names import dataset_title
-from smct_paper.experiments.report.ranking import LEVEL
-from smct_paper.experiments.report.results import MethodKey, Results
+from smct_paper.experiments.report.results import LEVEL, MethodKey, Results
 
 HEIGHT = 2.9
 """Of a panel and what is around it, in inches."""

@@ -1,5 +1,6 @@
 """The ingredients of the SMC Transformer: what each of `best` adds, on the same seeds, and what the latents carry."""
 
+from smct_paper.experiments.grid import is_ablation
 from smct_paper.experiments.paper_numbers import REAL_DATASETS
 from smct_paper.experiments.report import names
 from smct_paper.experiments.report.cells import EMPTY, MISSING, Cell, Table, TableRow, average_cell, average_part
@@ -14,7 +15,7 @@ WITH_LATENTS = (("folds", names.SYNTHETIC_DATASETS, names.SYNTHETIC_SMC), (SPLIT
 
 def ablation_table(results: Results) -> Table | None:
     """Differences to `best` in multistep CRPS and unistep NLL; None where no ablation was run."""
-    ablations = sorted(key for key in results.methods(split=SPLIT) if names.is_ablation(key))
+    ablations = sorted(key for key in results.methods(split=SPLIT) if is_ablation(*key))
     if not ablations:
         return None
     rows = [TableRow("best", tuple(_cell(results, name, BEST) for name in REAL_DATASETS), "reference")]

@@ -6,8 +6,7 @@ from smct_paper.experiments import paper_numbers
 from smct_paper.experiments.paper_numbers import REAL_DATASETS, paper_name
 from smct_paper.experiments.report.cells import EMPTY, MISSING, Cell, Part, Table, TableRow, average_part, number
 from smct_paper.experiments.report.names import dataset_title, method_title, model_title, real_methods
-from smct_paper.experiments.report.ranking import Name, best_intervals, lowest
-from smct_paper.experiments.report.results import Average, MethodKey, Results
+from smct_paper.experiments.report.results import Average, MethodKey, Name, Results, best_intervals, lowest
 from smct_paper.experiments.report.tables.shared import not_run_note
 
 RULE = (

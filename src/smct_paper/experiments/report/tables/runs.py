@@ -1,5 +1,6 @@
 """What was run, and how long training took."""
 
+from smct_paper.experiments.grid import is_ablation
 from smct_paper.experiments.paper_numbers import REAL_DATASETS
 from smct_paper.experiments.report import names
 from smct_paper.experiments.report.cells import EMPTY, MISSING, Cell, Table, TableRow, text_cell
@@ -39,7 +40,7 @@ def time_table(results: Results, split: str) -> Table | None:
     if not found:
         return None
     known = [key for key in (names.SYNTHETIC_METHODS if split == "folds" else names.REAL_METHODS) if key in found]
-    others = sorted(found - set(known), key=lambda key: (names.is_ablation(key), key))
+    others = sorted(found - set(known), key=lambda key: (is_ablation(*key), key))
     title, repetitions = ("synthetic series", "folds") if split == "folds" else (f"split `{split}`", "seeds")
     return Table(
         title=f"Training times, {title}",

@@ -3,8 +3,7 @@
 from smct_paper.experiments.paper_numbers import REAL_DATASETS
 from smct_paper.experiments.report.cells import Table, TableRow
 from smct_paper.experiments.report.names import dataset_title, method_title, real_methods
-from smct_paper.experiments.report.ranking import lowest
-from smct_paper.experiments.report.results import Results
+from smct_paper.experiments.report.results import Results, lowest
 from smct_paper.experiments.report.tables.shared import NO_FIGURE, not_run_note, score_cell
 
 METRICS = {"mse": "mse", "picp": "PICP", "mpiw": "MPIW", "crps": "CRPS", "winkler": "Winkler"}

@@ -3,30 +3,21 @@
 Every function draws on given axes, so that pictures combine; nothing touches pyplot's global state.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 from jaxtyping import Float, Int
+from matplotlib.axes import Axes
 from torch import Tensor
 
+from smc_transformer.charts.style import BLUE, GREY, INK, PINK, RED
 from smc_transformer.predictive import Mixture
 from smc_transformer.smc.genealogy import trace_trajectories
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-INK = "#1f2933"
-BLUE = "#2166ac"
-RED = "#b2182b"
-PINK = "#f4a6b0"
-GREY = "#c9ced6"
 
 LEVELS = (0.95, 0.8, 0.5, 0.2)
 """Central intervals that a fan chart shades, from the widest to the narrowest."""
 
 
 def draw_predictive(
-    axes: "Axes",
+    axes: Axes,
     predictive: Mixture,
     observed: Float[Tensor, "batch time target"],
     *,
@@ -50,7 +41,7 @@ def draw_predictive(
 
 
 def draw_genealogy(
-    axes: "Axes",
+    axes: Axes,
     ancestors: Int[Tensor, "batch particle time"],
     log_weights: Float[Tensor, "batch particle time"],
     *,
@@ -81,7 +72,7 @@ def draw_genealogy(
     axes.set(xlabel="time step", ylabel="particle")
 
 
-def draw_unique_ancestors(axes: "Axes", counts: Int[Tensor, "batch time"], n_particles: int) -> None:
+def draw_unique_ancestors(axes: Axes, counts: Int[Tensor, "batch time"], n_particles: int) -> None:
     """How many different particles of each past step the last ones descend from: mean and 95 % band over sequences."""
     ages = range(-counts.shape[1], 0)
     lower, upper = counts.double().quantile(torch.tensor([0.025, 0.975]).double(), dim=0)

@@ -1,4 +1,4 @@
-"""How charts of series look: shades of bands, a quiet frame, a legend that covers nothing (needs matplotlib)."""
+"""How charts look: colours, shades of bands, a quiet frame, a legend that covers nothing (needs matplotlib)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-from smc_transformer.report.charts.particles import BLUE, GREY, INK
+INK = "#1f2933"
+BLUE = "#2166ac"
+RED = "#b2182b"
+PINK = "#f4a6b0"
+GREY = "#c9ced6"
 
 LIGHTEST, DARKEST = 0.16, 0.55
 """Shares of blue in the shades of the widest and the narrowest band."""

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from smc_transformer.forecaster.regular_times import IrregularTimesError, infer_frequency
+from smc_transformer.forecaster.frequency import IrregularTimesError, infer_frequency
 
 
 @pytest.mark.parametrize("freq", ["h", "15min", "D", "B", "W-WED", "MS", "ME", "QS-OCT", "YS-JAN", "2h", "7D", "10s"])

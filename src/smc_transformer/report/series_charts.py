@@ -7,10 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from smc_transformer.charts.style import INK, RED, quiet_frame
 from smc_transformer.forecaster import Forecast
 from smc_transformer.forecaster.settings import Settings
-from smc_transformer.report.charts.particles import INK, RED
-from smc_transformer.report.charts.style import quiet_frame
 from smc_transformer.support.remark import remark
 
 MOST_PANELS = 12

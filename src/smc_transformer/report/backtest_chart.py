@@ -9,13 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from smc_transformer.charts.style import BLUE, GREY, INK, band_shades, draw_band, quiet_frame, two_sides
 from smc_transformer.forecaster import Backtest
 from smc_transformer.forecaster.settings import Settings
-from smc_transformer.report.charts.particles import BLUE, GREY, INK
-from smc_transformer.report.charts.series import first_panels, panel_title, shared_legend
-from smc_transformer.report.charts.style import band_shades, draw_band, quiet_frame, two_sides
 from smc_transformer.report.page.backtest import backtest_pages, levels_of
 from smc_transformer.report.page.data import BacktestPage
+from smc_transformer.report.series_charts import first_panels, panel_title, shared_legend
 
 MOST_PANELS = 4
 """Series and targets whose forecasts are drawn: more cannot be read."""

@@ -1,4 +1,4 @@
-"""Pictures of commands: what they show is what the tables say."""
+"""Charts of forecasts, surprises and backtests: what they show is what the tables say."""
 
 import numpy as np
 import pandas as pd
@@ -7,8 +7,8 @@ from helpers.command_tables import waves
 
 from smc_transformer.forecaster import Backtest, Forecaster
 from smc_transformer.forecaster.settings import Settings
-from smc_transformer.report.charts.backtest import backtest_chart
-from smc_transformer.report.charts.series import fan_charts, surprise_charts
+from smc_transformer.report.backtest_chart import backtest_chart
+from smc_transformer.report.series_charts import fan_charts, surprise_charts
 
 SETTINGS = Settings(freq="h", targets=("y",))
 
@@ -32,7 +32,7 @@ def fabricated_backtest(step=4, n_windows=3, horizon=4):
                 part[f"y-lo-{level}"], part[f"y-hi-{level}"] = part["y-mean"] - width, part["y-mean"] + width
             part["y-crps"], part["y-pit"] = 0.1, 0.5 + 0.4999 * (off > 0)
             parts.append(part)
-    metrics = pd.DataFrame({"target": ["y"], "energy_score": [1.0]})
+    metrics = pd.DataFrame({"target": ["y"], "mse": [6.25], "crps": [0.1], "energy_score": [1.0]})
     return Backtest(pd.concat(parts, ignore_index=True), metrics), table
 
 

@@ -1,1 +1,0 @@
-"""Charts: of particles, of series, of backtests (needs matplotlib)."""
