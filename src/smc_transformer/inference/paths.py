@@ -2,8 +2,8 @@
 
 A forecast is a filter whose future observations are missing: each path inherits a particle's trajectory from the
 history, by its weight, then draws latents and an observation at every step and goes on with that observation as its
-own input. The paths are joint over steps and targets; no mean or median is ever fed back. `draw_paths` draws them all, in
-C or in a loop over steps.
+own input. The paths are joint over steps and targets; no mean or median is ever fed back. `draw_paths` draws them all,
+in C or in a loop over steps.
 """
 
 from typing import NamedTuple

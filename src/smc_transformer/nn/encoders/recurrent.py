@@ -35,4 +35,5 @@ class RecurrentEncoder(ResumingEncoder):
         cell = self.cell
         if not isinstance(cell, nn.GRU) or cell.num_layers > 1:
             return None
-        return EncoderTensors(cell.weight_ih_l0, cell.bias_ih_l0, cell.weight_hh_l0, cell.bias_hh_l0)
+        weight, recurrent, bias, recurrent_bias = cell._flat_weights
+        return EncoderTensors(weight, bias, recurrent, recurrent_bias)
