@@ -163,3 +163,16 @@ def test_a_journal_written_by_0_1_0_is_replayed(folder):
     service = Service(folder, n_paths=5)
     assert service.n_taken == 10
     service.close()
+
+
+def test_a_backup_does_not_make_a_forecaster_forget_what_it_has_seen(folder, tmp_path):
+    killed_stream(folder, (60, 61))
+    loaded, backup = Forecaster.load(folder), tmp_path / "backup"
+    loaded.save(backup)
+    loaded.update(series("a", [0.3], start=62))
+    loaded.save(folder)
+    pd.testing.assert_frame_equal(Forecaster.load(folder).predict(), loaded.predict())
+    # Nor may what it has seen of one stream stand for what it has not seen of the other.
+    killed_stream(backup, (62, 63))
+    with pytest.raises(SavedForecasterError, match=r"2 lines.*has seen 0"):
+        loaded.save(backup)

@@ -51,10 +51,9 @@ def run_backtest(
     n_paths: int,
 ) -> Backtest:
     """See `Forecaster.backtest`; `fit` trains anew on a table."""
-    table = as_pandas(df)
-    if fitted is not None:
-        table = with_times(table, settings.time_column, fitted.some_time)
-    given = read_series(table, settings)
+    zone_of = None if fitted is None else fitted.some_time
+    given = read_series(df, settings, zone_of=zone_of)
+    table = with_times(as_pandas(df), settings.time_column, zone_of)  # for new fits
     # Rows that are known before each cutoff, first cutoff first.
     counts = [horizon + step_size * (n_windows - 1 - number) for number in range(n_windows)]
     for series in given:

@@ -83,12 +83,12 @@ class Forecaster:
     ):
         self.settings = Settings.from_dict({name: value for name, value in locals().items() if name != "self"})
         self._fitted: Fitted | None = None
-        self._seen: Seen | None = None  # of the stream of the folder that it was loaded from or saved to
+        self._seen: dict[Path, Seen] | None = None  # of the streams of folders that it knows; None after a fit
         self.report: TrainingReport | None = None
 
     @property
     def fitted(self) -> Fitted:
-        """The trained model, the scaling, and where every series stands."""
+        """The trained model, the scaling, and the particles of every series after its last row."""
         if self._fitted is None:
             raise ValueError("the forecaster has not been fitted yet: call fit() with a table first")
         return self._fitted
@@ -139,7 +139,7 @@ class Forecaster:
         """Means and intervals of the next h steps: columns y, y-lo-80, y-hi-80, ...
 
         Args:
-            df: histories to forecast from; None: the series as they stand after `fit` and `update`.
+            df: histories to forecast from; None: the series as `fit` and `update` have followed them.
             h: steps ahead; None: the horizon.
             level: percentages of central intervals.
             quantiles: probabilities of further columns, such as y-q-10 for 0.1.
@@ -275,7 +275,9 @@ class Forecaster:
             SavedForecasterError: another process is writing to the folder, such as a running stream; or the stream
                 there has answered lines since this forecaster was loaded, which the save would undo.
         """
-        self._seen = save_folder(Path(path), self.fitted, self._seen)
+        known, folder = self._seen, Path(path).resolve()
+        seen = save_folder(Path(path), self.fitted, None if known is None else known.get(folder, Seen()))
+        self._seen = {**(known or {}), folder: seen}
 
     @classmethod
     def load(cls, path: str | Path) -> "Forecaster":
@@ -288,7 +290,7 @@ class Forecaster:
         """
         fitted, journal = read_folder(Path(path))
         forecaster = cls(**fitted.settings.to_dict())
-        forecaster._fitted, forecaster._seen = fitted, journal.seen
+        forecaster._fitted, forecaster._seen = fitted, {Path(path).resolve(): journal.seen}
         for cells in journal.rows:
             try:
                 forecaster.update(read_row(cells, fitted).table(fitted.settings), distrust=journal.distrust)

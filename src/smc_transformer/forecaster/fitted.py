@@ -1,4 +1,4 @@
-"""What a fit leaves behind: a model, scaling, and where every series stands; and how to go on from there."""
+"""What a fit leaves behind: a model, scaling, and the particles of every series; and how to follow them further."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Ready(NamedTuple):
     """Rows of a series, checked and scaled: all that may be wrong with them has been looked for.
 
     A series that begins has rows as the filter takes them (`Panel.rows`); in those of a series that goes on, the
-    modelled values stand beside the known inputs of the same time.
+    modelled values are beside the known inputs of the same time.
     """
 
     series: Series
@@ -94,7 +94,7 @@ class Fitted:
         judging: bool = False,
         distrust: Distrust | None = None,
     ) -> tuple[Following, list[Judged]]:
-        """Filter series from their first complete rows; where they stand then, and how surprising their rows were."""
+        """Filter series from their first complete rows; their particles then, and how surprising the rows were."""
         ready = []
         for series in given:
             begun, scaler = self.panel.beginning(series), self.panel.scaler(series)
@@ -109,7 +109,7 @@ class Fitted:
         return Following(fleet, followed), judged
 
     def update(self, given: Sequence[Series], distrust: Distrust | None = None) -> list[Judged]:
-        """Take filter steps from where series stand, one for each row, and begin to follow those that are new.
+        """Follow series further, by a filter step for each row, and begin to follow those that are new.
 
         It happens as a whole or, after an error, not at all. Values that `distrust` denies are treated as missing.
         """

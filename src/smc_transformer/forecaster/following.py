@@ -1,4 +1,4 @@
-"""Filtering many series: particles that stand after the last row of each, and go on from there row by row.
+"""Filtering many series: to the last row of each, and on from there row by row.
 
 The steps are those of the model's filter (`inference/step.py`). The known inputs of the next time come with that time's
 row, so the particles wait for them: weighted by the last row, not yet selected or moved.
@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.inference import engine
-from smc_transformer.inference.filter import filter_state
+from smc_transformer.inference.filter import filter_numbers, filter_state
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import Prediction, begin, observe_step, predict_step
@@ -79,9 +79,7 @@ class Follower(NamedTuple):
         self, prediction: Prediction, targets: Float[Tensor, "batch n_targets"], generator: Generator | None
     ) -> Judgement:
         """How expected each target was."""
-        mixture = self.network.observation.mixture(
-            prediction.log_weights.unsqueeze(-1), prediction.parameters.unsqueeze(2)
-        )
+        mixture = prediction.mixture(self.network)
         values = targets.unsqueeze(1)
         pit = mixture.pit(values, generator)[:, 0]
         others = ~torch.eye(targets.shape[-1], dtype=torch.bool)  # which are integrated out
@@ -174,7 +172,7 @@ class Follower(NamedTuple):
         The particles remember as much as a stream's would.
         """
         config = self.network.config
-        held = 6 * self.settings.n_particles * len(rows) * config.d_model  # noise of four kinds, keys and values
+        held = filter_numbers(self.network, self.settings, len(rows))
         if len(rows) == 1 or config.window is None or held > NUMBERS_AT_ONCE:
             return None
         if not engine.can_filter(self.network, self.settings, rows):

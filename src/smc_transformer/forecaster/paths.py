@@ -12,6 +12,7 @@ from smc_transformer.forecaster.following import Follower, meet_known
 from smc_transformer.forecaster.table import Name
 from smc_transformer.inference.paths import NUMBERS_AT_ONCE, draw_paths, path_numbers
 from smc_transformer.inference.step import spread
+from smc_transformer.support.chunks import chunk_size
 
 
 class Futures(NamedTuple):
@@ -32,12 +33,10 @@ def draw_futures(
     n_paths: int,
     generator: Generator | None,
 ) -> Futures:
-    """Draw paths of each series from where its particles stand, which stay as they are, with its known inputs."""
+    """Draw paths of each series with its known inputs, from its particles, which stay as they are."""
     network, settings = follower
-    n_steps, config = known.shape[1], network.config
-    at_once = max(
-        1, NUMBERS_AT_ONCE // (path_numbers(network, n_paths, n_steps + (config.window or 64)) * config.d_model)
-    )
+    n_steps = known.shape[1]
+    at_once = chunk_size(NUMBERS_AT_ONCE, path_numbers(network, n_paths, n_steps + (network.config.window or 64)))
     # The known inputs of a step come before it; nothing comes after the last one.
     later = torch.cat((known[:, 1:], torch.zeros_like(known[:, :1])), dim=1)
     order, found = [], []

@@ -12,7 +12,7 @@ import pandas as pd
 from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.frequency import times_after, times_between
 from smc_transformer.forecaster.settings import Settings
-from smc_transformer.forecaster.table import Name, Series
+from smc_transformer.forecaster.table import Name, Series, TableError, in_zone_of
 
 FUTURE = "future"
 """Key of the inputs that are known ahead, at the times ahead: {"future": {"price": [1.0, 1.2]}}."""
@@ -121,10 +121,10 @@ def _timestamp(value: Any, column: str, last: pd.Timestamp) -> pd.Timestamp:
     time = pd.to_datetime(value, format="ISO8601", errors="coerce") if isinstance(value, str) else pd.NaT
     if time is pd.NaT:
         raise RowError(f"{column!r} must be a time as text (ISO 8601), got {json.dumps(value)}")
-    if (time.tz is None) != (last.tz is None):
-        raise RowError(f"{column!r} must {'not ' if last.tz is None else ''}have a time zone, got {json.dumps(value)}")
     try:
-        return time.as_unit(last.unit) if last.tz is None else time.tz_convert(last.tz).as_unit(last.unit)
+        return in_zone_of(pd.DatetimeIndex([time]), last, f"{column!r} is {json.dumps(value)}")[0].as_unit(last.unit)
+    except TableError as error:
+        raise RowError(str(error)) from None
     except ValueError:  # the year 9999, counted in nanoseconds
         raise RowError(f"{column!r} is out of reach of the times of the fit, got {json.dumps(value)}") from None
 

@@ -12,6 +12,7 @@ from smc_transformer.forecaster.table import Series
 from smc_transformer.forecaster.windows import training_windows, validation_windows
 from smc_transformer.learning import Recipe, Stage, evenly_spaced
 from smc_transformer.model import SMCTransformer
+from smc_transformer.nn.observation import ObservationModel
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ def train(
         model, windows, validation, history=history, units=units, seed=settings.seed, progress=progress
     )
     widening = 1.0
-    if validation is not None and _can_be_widened(settings, validation):
+    if validation is not None and _can_be_widened(settings, model, validation):
         widening = recipe.widen(model, validation, histories=(history, None), n_scored=len(units))
     return model, TrainingReport(
         n_windows=len(windows),
@@ -76,9 +77,14 @@ def _recipe(settings: Settings) -> Recipe:
     return replace(likelihood, squared_error=replace(common, steps=first_steps), forecast=last)
 
 
-def _can_be_widened(settings: Settings, validation: Float[Tensor, "window length n_inputs"]) -> bool:
+def _can_be_widened(
+    settings: Settings, model: SMCTransformer, validation: Float[Tensor, "window length n_inputs"]
+) -> bool:
     """Whether noise has a width, and enough was observed to say what it should be."""
     if settings.support() is not None:
+        return False
+    if type(model.observation).widen_ is ObservationModel.widen_:
+        logger.info("%s has no widen_: the width of intervals stays as trained", type(model.observation).__name__)
         return False
     n_observed = int((~validation[:, -settings.horizon :, : len(settings.targets)].isnan()).sum())
     if n_observed < FEWEST_TO_WIDEN:

@@ -134,6 +134,11 @@ def filter_state(
     return state
 
 
+def filter_numbers(network: Network, settings: InferenceSettings, length: int) -> int:
+    """About how many numbers the filter holds of a sequence: noise of four kinds, keys and values."""
+    return 6 * settings.n_particles * length * network.config.d_model
+
+
 def _noise_for(
     network: Network, x: Tensor, settings: InferenceSettings, generator: Generator | None, given: Noise | None
 ) -> Noise:

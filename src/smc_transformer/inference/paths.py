@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.inference import engine
-from smc_transformer.inference.filter import filter_state, particle_filter
+from smc_transformer.inference.chunks import in_chunks
+from smc_transformer.inference.filter import filter_numbers, filter_state, particle_filter
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import Prediction, begin, embed, mutate, receive, spread
@@ -21,7 +22,7 @@ from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.observation.elliptical import EllipticalComponents
 from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
-from smc_transformer.smc.weights import WeightCollapseError
+from smc_transformer.support.chunks import chunk_size
 
 NUMBERS_AT_ONCE = 2**26
 """About how many numbers a forecast holds at a time (256 MiB in float32): sequences are done in chunks."""
@@ -44,7 +45,7 @@ def draw_paths(
     *,
     first: Float[Tensor, "batch path n_parameters"] | None = None,
 ) -> Paths:
-    """Let every particle draw its own future, one step for each future input.
+    """Draw the targets of each particle and give them to it as its next input, one step for each future input.
 
     Args:
         network: the network.
@@ -88,23 +89,18 @@ def sample_paths(
 ) -> Float[Tensor, "batch sample horizon n_targets"]:
     """Draw paths of the targets after a history; see `SMCTransformer.forecast`."""
     n_past, horizon = history.shape[1], future_inputs.shape[1]
-    # Noise of four kinds, keys and values of the history; keys and values of every path, and of its encoder.
-    held = 6 * settings.n_particles * n_past + path_numbers(network, n_samples, n_past + horizon)
-    at_once = max(1, NUMBERS_AT_ONCE // (held * network.config.d_model))
-    paths = []
-    for first in range(0, len(history), at_once):
-        past, known = history[first : first + at_once], future_inputs[first : first + at_once]
-        try:
-            state = filter_state(network, past, settings, generator, on_collapse=on_collapse)
-        except WeightCollapseError as error:
-            raise WeightCollapseError(first + error.sequence, error.step) from None
-        paths.append(continued_paths(network, settings, state, known, n_samples, generator))
-    return torch.cat(paths)
+    held = filter_numbers(network, settings, n_past) + path_numbers(network, n_samples, n_past + horizon)
+
+    def forecast(past: Tensor, known: Tensor) -> Tensor:
+        state = filter_state(network, past, settings, generator, on_collapse=on_collapse)
+        return continued_paths(network, settings, state, known, n_samples, generator)
+
+    return torch.cat(list(in_chunks(forecast, chunk_size(NUMBERS_AT_ONCE, held), history, future_inputs)))
 
 
 def path_numbers(network: Network, n_paths: int, length: int) -> int:
-    """Numbers, in units of d_model, that paths of a sequence hold: noise, keys and values, and those of the encoder."""
-    return (4 + 2 * (1 + network.config.encoder_layers)) * n_paths * length
+    """About how many numbers the paths of a sequence hold: noise, keys and values, and those of the encoder."""
+    return (4 + 2 * (1 + network.config.encoder_layers)) * n_paths * length * network.config.d_model
 
 
 @torch.no_grad()

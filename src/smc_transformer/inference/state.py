@@ -116,14 +116,8 @@ class ParticleState:
         keys, values, trajectories = self.at(slots.clamp(min=0))
         return replace(self, keys=keys, values=values, trajectories=trajectories)
 
-    def at(
-        self, slots: Int[Tensor, "batch chosen"]
-    ) -> tuple[
-        Float[Tensor, "batch particle chosen d_model"],
-        Float[Tensor, "batch particle chosen d_model"],
-        Int[Tensor, "batch particle chosen"],
-    ]:
-        """Keys, values and trajectories of chosen slots of each sequence."""
+    def at(self, slots: Int[Tensor, "batch chosen"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys, values and trajectories of chosen slots of each sequence, (batch, particle, chosen, ...)."""
         index = (torch.arange(len(self))[:, None, None], torch.arange(self.n_particles)[:, None], slots.unsqueeze(1))
         return self.keys[index], self.values[index], self.trajectories[index]
 
@@ -139,8 +133,7 @@ class ParticleState:
         for name in ("keys", "values", "trajectories"):
             mask = written[:, None] if name == "trajectories" else written[:, None, :, None]
             tensors[name] = tensors[name].where(mask, 0)
-        flat = {name: tensor.flatten(0, 1) if _of_encoder(name) else tensor for name, tensor in tensors.items()}
-        return {**flat, "trajectories_are_own": torch.tensor(self.trajectories_are_own)}
+        return self._flat(tensors)
 
     @classmethod
     def from_named_tensors(cls, tensors: Mapping[str, Tensor]) -> "ParticleState":
@@ -167,13 +160,11 @@ class ParticleState:
         return rows
 
     def _with_rows(self, rows: dict[str, Tensor]) -> "ParticleState":
-        plain = {name: tensor for name, tensor in rows.items() if not _of_encoder(name)}
-        encoder_state = tuple(tensor.flatten(0, 1) for name, tensor in rows.items() if _of_encoder(name))
-        return ParticleState(
-            **plain,  # type: ignore[arg-type]
-            encoder_state=encoder_state,
-            trajectories_are_own=self.trajectories_are_own,
-        )
+        return self.from_named_tensors(self._flat(rows))
+
+    def _flat(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
+        flat = {name: tensor.flatten(0, 1) if _of_encoder(name) else tensor for name, tensor in rows.items()}
+        return {**flat, "trajectories_are_own": torch.tensor(self.trajectories_are_own)}
 
 
 _NOT_ROWS = ("encoder_state", "trajectories_are_own", "past")

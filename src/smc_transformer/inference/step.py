@@ -20,6 +20,7 @@ from smc_transformer.kernels.step import PastSlots, Reach
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.encoders.base import State
+from smc_transformer.predictive import Mixture
 from smc_transformer.smc.genealogy import gather_trajectories
 from smc_transformer.smc.selection import Selection, select
 from smc_transformer.smc.weights import reweight, uniform_log_weights
@@ -36,6 +37,10 @@ class Prediction(NamedTuple):
     def parameters(self) -> Float[Tensor, "batch particle n_parameters"]:
         """Parameters of p(X_t | z) of each particle."""
         return self.moved.parameters
+
+    def mixture(self, network: Network) -> Mixture:
+        """The distribution of X_t, as a mixture with one step."""
+        return network.observation.mixture(self.log_weights.unsqueeze(-1), self.parameters.unsqueeze(2))
 
 
 class Observed(NamedTuple):
@@ -149,7 +154,7 @@ def observe_step(
     if observed is not None:
         components = network.observation.components(moved.parameters)
         targets = components.complete(targets, observed.unsqueeze(1), generator)
-    n_own = max(targets.shape[1], state.last.shape[1])  # once particles differ, they differ for good
+    n_own = max(targets.shape[1], state.last.shape[1])  # particles with inputs of their own keep them
     known = x[:, None, n_targets:].expand(-1, n_own, -1)
     receive(state, torch.cat((targets.expand(-1, n_own, -1), known), dim=-1))
     return Observed(increments, targets, moved)

@@ -93,9 +93,7 @@ class StreamState:
     def predictive(self) -> Mixture:
         """The distribution of the next observation, as a mixture with one step."""
         _, prediction = self.begun()
-        return self.network.observation.mixture(
-            prediction.log_weights.unsqueeze(-1), prediction.parameters.unsqueeze(2)
-        )
+        return prediction.mixture(self.network)
 
     @torch.no_grad()
     def sample_paths(

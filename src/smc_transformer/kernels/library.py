@@ -45,6 +45,7 @@ ATTEMPTS = (("-march=native",), ())
 WORK_OF_A_THREAD = 500_000
 """Multiplications from which on it pays to wake a thread: a few times what the waking takes."""
 
+_threads_for_kernels: int | None = None  # None: as many as torch may use
 _enabled = os.environ.get("SMC_TRANSFORMER_KERNELS", "on").lower() not in ("off", "0", "no", "false")
 
 
@@ -84,7 +85,25 @@ def disabled() -> Iterator[None]:
 
 def threads(work: int) -> int:
     """How many threads so many multiplications are worth: never more than torch is allowed to use."""
-    return max(1, min(torch.get_num_threads(), work // WORK_OF_A_THREAD))
+    return max(1, min(_threads_for_kernels or torch.get_num_threads(), work // WORK_OF_A_THREAD))
+
+
+@contextlib.contextmanager
+def threads_for_kernels() -> Iterator[None]:
+    """Within this block the kernels have the threads that torch was allowed, and torch's own operations one.
+
+    For work that is mostly theirs: on a busy machine torch's threads wait, spinning, for one another, which may make
+    small operations a hundred times slower. The kernels' threads do not (pool.c).
+    """
+    global _threads_for_kernels
+    before, n_threads = _threads_for_kernels, torch.get_num_threads()
+    _threads_for_kernels = before or n_threads
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
+        _threads_for_kernels = before
 
 
 def check(failed: int) -> None:

@@ -18,23 +18,17 @@ class PastSlots(NamedTuple):
     keys: Float[Tensor, "batch particle slot d"]
     values: Float[Tensor, "batch particle slot d"]
     trajectories: Int[Tensor, "batch particle slot"]
-    n_slots: Int[Tensor, "batch"]
-    """How many of them each sequence has: the first ones."""
-    parents: Int[Tensor, "batch path"]
-    """The particle that each of the present ones descends from."""
+    n_slots: Int[Tensor, "batch"]  # how many of them each sequence has: the first ones
+    parents: Int[Tensor, "batch path"]  # the particle that each of the present ones descends from
 
 
 class Reach(NamedTuple):
     """Where a step writes and what it attends to, for each sequence."""
 
-    slot: Int[Tensor, "batch"]
-    """The slot to write."""
-    first: Int[Tensor, "batch"]
-    """The first slot that is attended to."""
-    last: Int[Tensor, "batch"]
-    """The slot after the last one that is."""
-    past_first: Int[Tensor, "batch"]
-    """The first slot of a shared past that is; all later ones are too."""
+    slot: Int[Tensor, "batch"]  # to write
+    first: Int[Tensor, "batch"]  # the first slot that is attended to
+    last: Int[Tensor, "batch"]  # the slot after the last one that is
+    past_first: Int[Tensor, "batch"]  # the first slot of a shared past that is, and all later ones
 
 
 def mutate_particles(

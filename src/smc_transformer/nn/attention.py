@@ -136,10 +136,8 @@ class StochasticSelfAttention(nn.Module):
         Where sequences see different ones of the slots, `seen` tells which; the others may hold anything.
         """
         by_head, in_products = (self.n_heads, -1), self.n_heads == 1 and keys.shape[-2] >= MATMUL_FROM_SLOTS
-        if in_products:
-            scores = keys @ query.unsqueeze(-1)
-        else:
-            scores = (keys * query.unsqueeze(-2)).unflatten(-1, by_head).sum(dim=-1)
+        column = query.unsqueeze(-1)
+        scores = keys @ column if in_products else (keys * column.mT).unflatten(-1, by_head).sum(dim=-1)
         if seen is not None:
             mask = seen.to(keys.device)[:, None, :, None]
             scores, values = scores.where(mask, -torch.inf), values.where(mask, 0.0)

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from smc_transformer.nn.encoders.base import Position
@@ -18,9 +18,9 @@ class SinusoidalPosition(nn.Module):
 
     def forward(self, start: Position, length: int) -> Float[Tensor, "*row time d_model"]:
         """The encodings of positions start, ..., start + length - 1, in float64."""
-        positions = _positions(start, length).double().unsqueeze(-1)
+        positions = torch.as_tensor(start).unsqueeze(-1) + torch.arange(length)
         evens = torch.arange(0, self.d_model, 2, dtype=torch.float64)
-        angles = positions * torch.exp(-math.log(10_000.0) / self.d_model * evens)
+        angles = positions.double().unsqueeze(-1) * torch.exp(-math.log(10_000.0) / self.d_model * evens)
         pairs = torch.stack((angles.sin(), angles.cos()), dim=-1)
         return pairs.flatten(-2)[..., : self.d_model]
 
@@ -34,7 +34,7 @@ class LearnedPosition(nn.Module):
 
     def forward(self, start: Position, length: int) -> Float[Tensor, "*row time d_model"]:
         """The encodings of positions start, ..., start + length - 1."""
-        positions = _positions(start, length)
+        positions = torch.as_tensor(start).unsqueeze(-1) + torch.arange(length)
         if int(positions.max()) >= len(self.table):
             raise ValueError(
                 f"the learned position encoding covers {len(self.table)} positions (max_positions), "
@@ -42,10 +42,6 @@ class LearnedPosition(nn.Module):
                 'raise max_positions or use position_encoding="sinusoidal"'
             )
         return self.table[positions]
-
-
-def _positions(start: Position, length: int) -> Int[Tensor, "*row time"]:
-    return torch.as_tensor(start).unsqueeze(-1) + torch.arange(length)
 
 
 def make_position(name: str | None, d_model: int, max_positions: int) -> SinusoidalPosition | LearnedPosition | None:

@@ -35,5 +35,5 @@ class RecurrentEncoder(ResumingEncoder):
         cell = self.cell
         if not isinstance(cell, nn.GRU) or cell.num_layers > 1:
             return None
-        weight, recurrent, bias, recurrent_bias = cell._flat_weights
-        return EncoderTensors(weight, bias, recurrent, recurrent_bias)
+        weights = dict(cell.named_parameters())
+        return EncoderTensors(*(weights[f"{name}_l0"] for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")))
