@@ -97,10 +97,10 @@ def test_a_forecast_in_chunks_is_that_of_each_sequence():
     """So many that not all are done at a time; draws without chance, so that they can be compared."""
     model = give_observation(make_model(d_model=3, window=1, initial_latent_variance=0.0), QuantileObservation)
     history = sequences(9, 50)
-    paths = model.forecast(history, 2, 16_000, n_particles=1, generator=0)
+    paths = model.forecast(history, 2, 10_000, n_particles=1, generator=0)
     assert 3 < max(model.observation.asked) < 9
     model.observation.asked.clear()
-    by_three = torch.cat([model.forecast(three, 2, 16_000, n_particles=1, generator=1) for three in history.split(3)])
+    by_three = torch.cat([model.forecast(three, 2, 10_000, n_particles=1, generator=1) for three in history.split(3)])
     assert set(model.observation.asked) == {3}
     torch.testing.assert_close(paths.sort(dim=1).values, by_three.sort(dim=1).values)
 

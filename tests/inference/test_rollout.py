@@ -32,7 +32,7 @@ def nothing_known(history, horizon=HORIZON):
 
 def roll(model, history, known=None, *, n_paths=5, n_particles=6, horizon=HORIZON, seed=0):
     known = nothing_known(history, horizon) if known is None else known
-    return rollout(model, model.settings(n_particles), history, known, n_paths=n_paths, generator=seeded(seed)).paths
+    return rollout(model, model.settings(n_particles), history, known, n_paths=n_paths, generator=seeded(seed)).targets
 
 
 def with_gaps(history):
@@ -88,7 +88,7 @@ class Recorded:
                 model, model.settings(n_particles), history, self.known, n_paths=n_paths, generator=seeded(seed)
             )
         ahead = [noise for noise in drawn if noise.query.shape[1] == n_paths]
-        assert len(ahead) == horizon
+        assert sum(noise.query.shape[2] for noise in ahead) == horizon
         self.ahead = Noise(*(torch.cat(eps, dim=2) for eps in zip(*ahead, strict=True)))
         self.model, self.n_steps = model, history.shape[1] - 1
         # Every trajectory of the filter that a path could go on with: its noise, and what it has seen.

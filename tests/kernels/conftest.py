@@ -21,6 +21,7 @@ ENTRIES = (
     "attend_trajectories_backward",
     "replay_forward",
     "replay_backward",
+    "draw_paths",
     "fill_normal",
 )
 

@@ -178,7 +178,7 @@ def test_the_loss_is_the_mean_score_of_observed_values_and_its_gradient():
     for n_past in range(1, HISTORY + 2):
         truth = x[:, n_past : n_past + HORIZON, :2]
         known = x[:, n_past : n_past + HORIZON, 2:]
-        paths = rollout(model, model.settings(1), x[:, :n_past], known, n_paths=6).paths
+        paths = rollout(model, model.settings(1), x[:, :n_past], known, n_paths=6).targets
         loss, n_terms = fair_crps(paths, truth).nansum(), int((~truth.isnan()).sum())
         (gradient,) = torch.autograd.grad(loss / n_terms, model.readout.projection.bias)
         expected[n_past] = (n_terms, loss.item(), gradient)

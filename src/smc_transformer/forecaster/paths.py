@@ -10,9 +10,9 @@ from torch import Generator, Tensor
 from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.following import Follower, meet_known
 from smc_transformer.forecaster.table import Name
-from smc_transformer.inference.chunks import chunk_size
-from smc_transformer.inference.paths import NUMBERS_AT_ONCE, path_numbers, walk_paths
+from smc_transformer.inference.paths import NUMBERS_AT_ONCE, draw_paths, path_numbers
 from smc_transformer.inference.step import spread
+from smc_transformer.support.chunks import chunk_size
 
 
 class Futures(NamedTuple):
@@ -47,11 +47,9 @@ def draw_futures(
             state = fleet.take([names[number] for number in chosen])
             meet_known(network, state, known[chosen, 0])
             paths, _ = spread(network, settings, state, n_paths, n_steps, generator)
-            steps = list(walk_paths(network, paths, later[chosen], generator))
-            components = [network.observation.components(step.parameters) for step in steps]
-            targets = torch.stack([step.targets for step in steps], dim=2)
-            between = torch.stack([one.mean.var(dim=1, correction=0) for one in components], dim=1)
-            within = torch.stack([one.variance.mean(dim=1) for one in components], dim=1)
-            found.append(Futures(targets, steps[0].parameters, between, within))
+            targets, parameters = draw_paths(network, paths, later[chosen], generator)
+            components = network.observation.components(parameters)
+            between, within = components.mean.var(dim=1, correction=0), components.variance.mean(dim=1)
+            found.append(Futures(targets, parameters[:, :, 0], between, within))
     back = torch.tensor(order).argsort()
     return Futures(*(torch.cat(parts)[back] for parts in zip(*found, strict=True)))

@@ -1,8 +1,9 @@
 """Which work C does, and which torch: one place decides, call by call, and says why.
 
-C does three things: the filter over whole sequences, one step of all particles, and the gradient of the replay. Each
-has a list of conditions; `explain_filter`, `explain_step` and `explain_replay` return the reasons of those that are not
-met, as sentences (none: C does the work). `can_filter`, `can_step` and `can_replay` also log them, each once.
+C does four things: the filter over whole sequences, one step of all particles, the gradient of the replay, and forecast
+paths with or without gradients. Each has a list of conditions; `explain_filter`, `explain_step`, `explain_replay` and
+`explain_paths` return the reasons of those that are not met, as sentences (none: C does the work). `can_filter`,
+`can_step`, `can_replay` and `can_draw_paths` also log them, each once.
 
 The kernels compute what the classes of this package compute. A user may have put other parts in their place, or changed
 a method of a class or of a single object: hence the exact types, and the comparison of names in `_change_of`.
@@ -17,17 +18,23 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from smc_transformer.inference.settings import InferenceSettings
+from smc_transformer.inference.state import ParticleState
 from smc_transformer.kernels import library
 from smc_transformer.kernels.elliptical import Elliptical
-from smc_transformer.kernels.filter import FilterOutputs, filter_sequences
+from smc_transformer.kernels.filter import FilterOutputs, Gaps, filter_sequences
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import find
+from smc_transformer.kernels.paths import PathsModel, PathsStart, draw_paths
 from smc_transformer.kernels.replay import replay_outputs
 from smc_transformer.kernels.step import PastSlots, Reach, mutate_particles
 from smc_transformer.kernels.step import inherit_trajectories as inherit_in_c
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
 from smc_transformer.nn.covariance import Covariance, DiagonalCovariance, FullCovariance, IsotropicCovariance
+from smc_transformer.nn.encoders import CausalEncoder, ChangesEncoder
+from smc_transformer.nn.encoders.linear import LinearEncoder
+from smc_transformer.nn.encoders.position import LearnedPosition
+from smc_transformer.nn.noise import standard_normal
 from smc_transformer.nn.observation import ObservationModel
 from smc_transformer.nn.readout import LinearReadout, TransformerReadout
 from smc_transformer.smc.resampling import multinomial, residual, stratified, systematic
@@ -52,20 +59,13 @@ def explain_filter(
     network: Network, settings: InferenceSettings, x: Float[Tensor, "*batch time n_inputs"]
 ) -> list[str]:
     """Why the kernel of whole sequences cannot filter these, so that the filter goes step by step; none: it can."""
-    config, observation = network.config, network.observation
-    reasons = [*_about_numbers(x), *_about_attention(network), *_about_read_out(network)]
-    if kernel_form(observation) is None:
-        reasons.append("the observation model has no kernel form")
-    if _replaced_methods(observation):
-        reasons.append("a method of the observation model was replaced")
-    if config.predict_change and _has_own_shift(observation):
-        reasons.append("the observation model has a shift of its own, and the kernel adds the last targets")
+    reasons = [*_about_numbers(x), *_about_attention(network), *_about_read_out(network), *_about_density(network)]
     if settings.resample is not SCHEMES.get(settings.resampling):
         reasons.append(f"resampling scheme {settings.resampling!r} is not one that C knows")
     if settings.propose.draws_again:
         reasons.append(f"proposal {settings.proposal!r} draws again once the observation is known")
     if bool(x.isnan().any()):
-        reasons.append("values are missing")
+        reasons += [f"values are missing, and {reason}" for reason in _about_encoder(network)]
     return [f"step by step: {reason}" for reason in reasons]
 
 
@@ -89,6 +89,18 @@ def explain_replay(network: Network, embedding: Tensor, noise: Noise) -> list[st
     return [f"a replay in torch: {reason}" for reason in reasons]
 
 
+def explain_paths(network: Network, like: Tensor) -> list[str]:
+    """Why C cannot draw forecast paths, so that torch goes step by step; none: it can."""
+    reasons = [*_about_numbers(like), *_about_attention(network), *_about_read_out(network), *_about_density(network)]
+    reasons += _about_encoder(network)
+    if torch.is_grad_enabled():
+        if any(isinstance(covariance, FullCovariance) for covariance in network.attention.covariances):
+            reasons.append("the covariance of a noise is full, and gradients are wanted")
+        if isinstance(_position(network.encoder), LearnedPosition):
+            reasons.append("positions are learned, and gradients are wanted")
+    return [f"paths step by step: {reason}" for reason in reasons]
+
+
 def can_filter(network: Network, settings: InferenceSettings, x: Float[Tensor, "*batch time n_inputs"]) -> bool:
     """Whether the kernel of whole sequences filters these: `run_filter`."""
     return _none_of(explain_filter(network, settings, x))
@@ -102,6 +114,11 @@ def can_step(network: Network, embedding: Tensor) -> bool:
 def can_replay(network: Network, embedding: Tensor, noise: Noise) -> bool:
     """Whether C replays trajectories: `run_replay`."""
     return _none_of(explain_replay(network, embedding, noise))
+
+
+def can_draw_paths(network: Network, like: Tensor) -> bool:
+    """Whether C draws forecast paths: `run_paths`."""
+    return _none_of(explain_paths(network, like))
 
 
 def kernel_form(observation: ObservationModel) -> Elliptical | None:
@@ -157,6 +174,33 @@ def _about_read_out(network: Network) -> list[str]:
     return _change_of(readout, "read-out")
 
 
+def _about_density(network: Network) -> list[str]:
+    observation, reasons = network.observation, []
+    if kernel_form(observation) is None:
+        reasons.append("the observation model has no kernel form")
+    if _replaced_methods(observation):
+        reasons.append("a method of the observation model was replaced")
+    if network.config.predict_change and _has_own_shift(observation):
+        reasons.append("the observation model has a shift of its own, and the kernel adds the last targets")
+    return reasons
+
+
+def _about_encoder(network: Network) -> list[str]:
+    encoder = network.encoder
+    inner = encoder.inner if isinstance(encoder, ChangesEncoder) else encoder
+    if any("kernel_form" not in vars(type(part)) for part in (encoder, inner)) or encoder.kernel_form() is None:
+        return ["the encoder has no kernel form"]
+    if type(network.observation).features is not ObservationModel.features:
+        return ["the observation model has features of its own"]
+    return _change_of(encoder, "encoder")
+
+
+def _position(encoder: CausalEncoder) -> nn.Module | None:
+    """The encoding of positions that an encoder adds, if any."""
+    inner = encoder.inner if isinstance(encoder, ChangesEncoder) else encoder
+    return inner.position if isinstance(inner, LinearEncoder) else None
+
+
 def _change_of(module: nn.Module, name: str) -> list[str]:
     """What was changed in a module, or in a part of it, without changing its type."""
     for part in module.modules():
@@ -194,29 +238,35 @@ def run_filter(
     out: FilterOutputs,
     on_collapse: str,
     generator: Generator | None,
-) -> None:
+) -> Gaps | None:
     """Filter whole sequences in one call; needs `can_filter`.
 
     Args:
         network: the network.
         settings: of the inference.
-        x: X_0, ..., X_T.
-        embedding: e_0, ..., e_{T-1}.
+        x: X_0, ..., X_T; targets may be missing (NaN) after X_0.
+        embedding: e_0, ..., e_{T-1}, up to the first missing value that they depend on.
         noise: (batch, particle, time, d_model).
         out: where to write.
         on_collapse: "error" raises a `WeightCollapseError`, "uniform" resets the weights to equal.
-        generator: source of randomness for resampling.
+        generator: source of randomness for resampling and missing targets.
+
+    Returns:
+        Where targets were missing, the inputs of each particle.
     """
     config, attention = network.config, network.attention
     form = kernel_form(network.observation)
     assert form is not None
     batch, n_particles, n_steps, _ = noise.query.shape
-    # Drawn as `select` would draw them, step by step from the second on.
+    gaps = _gaps(network, form, x, n_particles)
+    # Drawn as `select` and `complete` would draw them, step by step.
     n_uniforms = 1 if settings.resampling == "systematic" else n_particles
     uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
-    if settings.ess_threshold > 0:
-        for step in range(1, n_steps):
+    for step in range(n_steps):
+        if settings.ess_threshold > 0 and step > 0:
             torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[step])
+        if gaps is not None:
+            _draw_missing(gaps, form, step, generator)
     targets = x[:, :, : config.n_targets]
     collapsed = filter_sequences(
         layer_tensors(network, read_out=True),
@@ -232,10 +282,53 @@ def run_filter(
         window=attention.window,
         stop_at_collapse=on_collapse == "error",
         out=out,
+        gaps=gaps,
     )
     if on_collapse == "error" and bool((collapsed >= 0).any()):
         first = int(collapsed[collapsed >= 0].min())
         raise WeightCollapseError(sequence=int((collapsed == first).nonzero()[0, 0]), step=first + 1)
+    return gaps
+
+
+def _gaps(network: Network, density: Elliptical, x: Tensor, n_particles: int) -> Gaps | None:
+    """What the filter needs for missing targets, and where it writes; None where there are none."""
+    observed = ~x[:, 1:, : network.config.n_targets].isnan()
+    if bool(observed.all()):
+        return None
+    attention, form, position = network.attention, network.encoder.kernel_form(), _position(network.encoder)
+    assert form is not None
+    batch, n_steps, n_targets = observed.shape
+
+    def empty(*shape: int) -> Tensor:
+        return x.new_zeros(batch, n_particles, *shape)
+
+    return Gaps(
+        observed,
+        x.nan_to_num(0.0),
+        form,
+        attention.query.weight,
+        attention.key.weight,
+        attention.value.weight,
+        normal=empty(n_steps, n_targets),
+        gamma=None if density.degrees is None else empty(n_steps),
+        positions=None if position is None else position(0, n_steps).to(x).detach(),
+        completed=empty(n_steps, n_targets),
+        last=empty(x.shape[-1]),
+        previous=empty(x.shape[-1]),
+        hidden=empty(network.config.d_model),
+    )
+
+
+def _draw_missing(gaps: Gaps, density: Elliptical, step: int, generator: Generator | None) -> None:
+    """Draw what the targets of a step that are missing are made from, in any sequence."""
+    observed, normal = gaps.observed[:, step], gaps.normal[:, :, step]
+    if bool(observed.all()):
+        return
+    if gaps.gamma is not None and density.degrees is not None:
+        shape = (density.degrees + observed.sum(dim=-1, keepdim=True).to(normal)) / 2
+        rows = shape.expand(-1, normal.shape[1]).contiguous()
+        gaps.gamma[:, :, step] = torch._standard_gamma(rows, generator=generator)
+    gaps.normal[:, :, step] = standard_normal(tuple(normal.shape), normal, generator)
 
 
 def run_step(
@@ -294,6 +387,63 @@ def run_replay(
     if read_outs is None and network.config.predict_change:
         return network.observation.shift(found, last_targets)
     return found
+
+
+def run_paths(
+    network: Network,
+    state: ParticleState,
+    future_inputs: Float[Tensor, "batch horizon known"],
+    noise: Noise,
+    draws: Float[Tensor, "batch path horizon n_targets"],
+) -> tuple[Float[Tensor, "batch path horizon n_targets"], Float[Tensor, "batch path horizon n_parameters"]]:
+    """Draw paths that begin where the particles of a state are, which are left as they are; needs `can_draw_paths`.
+
+    Args:
+        network: the network.
+        state: the paths where they begin.
+        future_inputs: the inputs that are not targets, at the steps of the horizon.
+        noise: (batch, path, horizon, d_model).
+        draws: of the standard distribution of the observation model.
+
+    Returns:
+        The targets, and the parameters of the distributions that they were drawn from.
+    """
+    attention, encoder = network.attention, network.encoder
+    form, density = encoder.kernel_form(), kernel_form(network.observation)
+    assert form is not None
+    assert density is not None
+    batch, n_paths, n_steps = draws.shape[:3]
+    encoder_state = [
+        part.unflatten(0, (batch, -1)).expand(-1, n_paths, *part.shape[1:]) for part in state.encoder_state
+    ]
+    previous = encoder_state.pop(0) if form.level_scale is not None else None
+    if previous is not None:  # nothing has changed yet at the first input
+        previous = torch.where((state.position == 0)[:, None, None], state.last, previous)
+    position = _position(encoder)
+    past = state.past
+    if past is None:
+        own = state.themselves
+        most = int(state.n_slots.max())
+        slots = (state.keys[:, :, :most], state.values[:, :, :most])
+        past = PastSlots(*slots, own.unsqueeze(-1).expand(-1, -1, most).contiguous(), state.n_slots, own)
+    start = PathsStart(
+        state.last.expand(-1, n_paths, -1),
+        past,
+        previous,
+        None if form.recurrent is None else encoder_state[0][:, :, 0],
+        None if position is None else position(state.position, n_steps).to(draws).detach(),
+    )
+    model = PathsModel(
+        layer_tensors(network, read_out=True),
+        form,
+        density,
+        attention.query.weight,
+        attention.key.weight,
+        attention.value.weight,
+        attention.window,
+        network.config.predict_change,
+    )
+    return draw_paths(model, start, future_inputs, _for_factors(attention, noise), draws)
 
 
 def inherit_trajectories(

@@ -162,9 +162,11 @@ def _run(
     batch, n_particles, n_steps, d_model = noise.query.shape
     n_targets = network.config.n_targets
     missing = x[:, 1:, :n_targets].isnan().any(dim=-1).any(dim=0)
+    fast = engine.can_filter(network, settings, x)
     # Inputs are shared by all particles up to the first gap; from there on each particle has its own.
-    n_shared = 1 + int(missing.int().argmax()) if missing.any() else n_steps
-    embedding, encoder_state = network.encoder.encode(network.observation.features(x[:, :n_shared]))
+    n_shared = 1 + int(missing.int().argmax()) if missing.any() and not fast else n_steps
+    shared = x[:, :n_shared].nan_to_num(0.0) if fast else x[:, :n_shared]  # where a gap has been, nobody looks
+    embedding, encoder_state = network.encoder.encode(network.observation.features(shared))
 
     def empty(*shape: int) -> Tensor:
         return x.new_empty(batch, n_particles, n_steps, *shape)
@@ -180,20 +182,23 @@ def _run(
         parameters=parameters,
         read_outs=torch.empty_like(parameters) if draws_again else parameters,
         attention=empty(d_model) if keep_attention else None,
-        completed=empty(n_targets) if missing.any() else None,
+        completed=empty(n_targets) if missing.any() and not fast else None,
     )
-    fast = engine.can_filter(network, settings, x)
     state = None
     if keep_state or not fast:
         state = begin(network, x[:, 0], n_particles, n_steps, encoder_state)
     if fast:
         caches = () if state is None else (state.keys, state.values, state.trajectories)
         out = FilterOutputs(*trace[:6], trace.attention, *caches)
-        engine.run_filter(network, settings, x, embedding, noise, out, on_collapse, generator)
+        gaps = engine.run_filter(network, settings, x, embedding, noise, out, on_collapse, generator)
+        if gaps is not None:
+            trace = trace._replace(completed=gaps.completed)
         if state is not None:
             state.last, state.log_weights = x[:, None, -1], trace.log_weights[:, :, -1]
             state.position, state.n_slots = state.position + n_steps, state.n_slots + n_steps
             state.informed, state.trajectories_are_own = torch.ones_like(state.informed), False
+            if gaps is not None:
+                state.last, state.encoder_state = gaps.last, gaps.encoder_state()
     elif state is not None:
         _walk(network, settings, state, x, embedding, noise, trace, on_collapse, generator)
     return trace, state

@@ -2,63 +2,78 @@
 
 A forecast is a filter whose future observations are missing: each path inherits a particle's trajectory from the
 history, by its weight, then draws latents and an observation at every step and goes on with that observation as its
-own input. The paths are joint over steps and targets; no mean or median is ever fed back. `walk_paths` is the one loop
-that draws them all.
+own input. The paths are joint over steps and targets; no mean or median is ever fed back. `draw_paths` draws them all,
+in C or in a loop over steps.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.inference.chunks import chunk_size, in_chunks
+from smc_transformer.inference import engine
+from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.inference.filter import filter_numbers, filter_state, particle_filter
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import Prediction, begin, embed, mutate, receive, spread
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.observation.elliptical import EllipticalComponents
 from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
+from smc_transformer.support.chunks import chunk_size
 
 NUMBERS_AT_ONCE = 2**26
 """About how many numbers a forecast holds at a time (256 MiB in float32): sequences are done in chunks."""
 
 
-class PathStep(NamedTuple):
-    """One step of all paths."""
+class Paths(NamedTuple):
+    """Sampled futures."""
 
-    parameters: Float[Tensor, "batch path n_parameters"]
-    """Parameters of the distributions that the targets were drawn from."""
-    targets: Float[Tensor, "batch path n_targets"]
+    targets: Float[Tensor, "batch path horizon n_targets"]
+    """Differentiable in the network's parameters, where gradients are wanted."""
+    parameters: Float[Tensor, "batch path horizon n_parameters"]
+    """Parameters of the distributions that they were drawn from."""
 
 
-def walk_paths(
+def draw_paths(
     network: Network,
     state: ParticleState,
     future_inputs: Float[Tensor, "batch horizon known"],
     generator: Generator | None,
     *,
     first: Float[Tensor, "batch path n_parameters"] | None = None,
-) -> Iterator[PathStep]:
+) -> Paths:
     """Draw the targets of each particle and give them to it as its next input, one step for each future input.
 
     Args:
         network: the network.
-        state: the paths where they begin; changed in place.
+        state: the paths where they begin; of no use afterwards.
         future_inputs: the inputs that are not targets, at the steps of the horizon.
         generator: source of randomness.
         first: parameters of the first step, where the particles have moved on to it already.
     """
+    shape = (len(state), state.n_particles, future_inputs.shape[1])
+    noise = network.attention.draw_noise(*shape, generator)
+    draws = None
+    if engine.kernel_form(network.observation) is not None:
+        draws = network.observation.standard_draws(shape, state.last, generator)
+    if first is None and draws is not None and engine.can_draw_paths(network, draws):
+        return Paths(*engine.run_paths(network, state, future_inputs, noise, draws))
+    found: list[tuple[Tensor, Tensor]] = []
     for ahead, known in enumerate(future_inputs.unbind(dim=1)):
         parameters = first
         if ahead > 0 or parameters is None:
-            noise = network.attention.draw_noise(len(state), state.n_particles, 1, generator).at(0)
-            parameters = mutate(network, state, embed(network, state), noise).parameters
-        targets = network.observation.components(parameters).sample(generator)
-        yield PathStep(parameters, targets)
+            parameters = mutate(network, state, embed(network, state), noise.at(ahead)).parameters
+        components = network.observation.components(parameters)
+        if draws is not None and isinstance(components, EllipticalComponents):
+            targets = components.place(draws[:, :, ahead])
+        else:
+            targets = components.sample(generator)
+        found.append((targets, parameters))
         receive(state, torch.cat((targets, known.unsqueeze(1).expand(-1, state.n_particles, -1)), dim=-1))
+    return Paths(*(torch.stack(steps, dim=2) for steps in zip(*found, strict=True)))
 
 
 @torch.no_grad()
@@ -84,8 +99,8 @@ def sample_paths(
 
 
 def path_numbers(network: Network, n_paths: int, length: int) -> int:
-    """About how many numbers the paths of a sequence hold: keys and values, and those of the encoder."""
-    return 2 * (1 + network.config.encoder_layers) * n_paths * length * network.config.d_model
+    """About how many numbers the paths of a sequence hold: noise, keys and values, and those of the encoder."""
+    return (4 + 2 * (1 + network.config.encoder_layers)) * n_paths * length * network.config.d_model
 
 
 @torch.no_grad()
@@ -108,16 +123,7 @@ def continued_paths(
     if prediction is not None:
         index = ends.unsqueeze(-1).expand(-1, -1, prediction.parameters.shape[-1])
         first = prediction.parameters.gather(1, index)
-    steps = walk_paths(network, paths, future_inputs, generator, first=first)
-    return torch.stack([step.targets for step in steps], dim=2)
-
-
-class Rollout(NamedTuple):
-    """Forecast paths, differentiable in the network's parameters."""
-
-    paths: Float[Tensor, "batch path horizon n_targets"]
-    parameters: Float[Tensor, "batch path horizon n_parameters"]
-    """Parameters of the distributions that they were drawn from."""
+    return draw_paths(network, paths, future_inputs, generator, first=first).targets
 
 
 def rollout(
@@ -128,7 +134,7 @@ def rollout(
     *,
     n_paths: int,
     generator: Generator | None = None,
-) -> Rollout:
+) -> Paths:
     """Draw joint paths of the targets after the history, differentiable in the network's parameters.
 
     The filter goes through the history without gradients and says which trajectories the paths descend from. Their
@@ -145,10 +151,7 @@ def rollout(
         generator: source of randomness.
     """
     state = _differentiable_state(network, settings, history, n_paths, generator)
-    steps = list(walk_paths(network, state, future_inputs, generator))
-    return Rollout(
-        torch.stack([step.targets for step in steps], dim=2), torch.stack([step.parameters for step in steps], dim=2)
-    )
+    return draw_paths(network, state, future_inputs, generator)
 
 
 def _differentiable_state(

@@ -168,6 +168,8 @@ def select_particles(
     first_stage: Float[Tensor, "batch particle"] | None = None,
 ) -> Selection:
     """Resample the sequences that are due; their particles inherit trajectories, inputs and encoder states."""
+    if not state.n_slots.any():  # nothing has been weighted or inherited yet
+        return Selection(state.themselves, state.log_weights, torch.zeros_like(state.informed))
     selection = select(
         state.log_weights,
         settings.resample,

@@ -5,6 +5,6 @@ compiler, another device or type of numbers), torch does the same work, and a lo
 SMC_TRANSFORMER_KERNELS=off, or use `disabled()`, to do without.
 """
 
-from smc_transformer.kernels.library import disabled, library
+from smc_transformer.kernels.library import disabled, library, threads_for_kernels
 
-__all__ = ["disabled", "library"]
+__all__ = ["disabled", "library", "threads_for_kernels"]

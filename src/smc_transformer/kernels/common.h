@@ -1,7 +1,7 @@
 /* What all kernels share: the number type, vectors of numbers, and small loops over them.
 
-   Every source is compiled once for float and once for double (-DREAL=...). Rows of scratch matrices are padded to
-   whole vectors, so that inner loops have no remainder; the padding holds numbers that nobody reads. */
+   Every source is compiled once for float and once for double (-DREAL=...). Rows of scratch matrices are padded to 64
+   bytes, so that inner loops have no remainder; the padding holds numbers that nobody reads. */
 
 #ifndef SMC_TRANSFORMER_COMMON_H
 #define SMC_TRANSFORMER_COMMON_H
@@ -18,8 +18,17 @@
 typedef REAL real;
 typedef int64_t count; /* sizes and indices, as torch counts */
 
-enum { LANES = 64 / sizeof(real), BLOCK = 8 }; /* numbers in a vector, rows in a block */
-typedef real vector __attribute__((vector_size(64), aligned(sizeof(real)), may_alias));
+/* As wide as the processor's registers: the compiler takes wider vectors apart in memory, at several times the cost. */
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#else
+#define VECTOR_BYTES 16
+#endif
+
+enum { LANES = VECTOR_BYTES / sizeof(real), PADDING = 64 / sizeof(real), BLOCK = 8 }; /* BLOCK: rows in a block */
+typedef real vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
 
 static inline vector load(const real *x) { return *(const vector *)x; }
 static inline void store(real *x, vector v) { *(vector *)x = v; }
@@ -37,7 +46,7 @@ static inline count place(const Strides *strides, count sequence, count particle
     return sequence * strides->sequence + particle * strides->particle + step * strides->step;
 }
 
-static inline count padded(count n) { return (n + LANES - 1) / LANES * LANES; }
+static inline count padded(count n) { return (n + PADDING - 1) / PADDING * PADDING; }
 
 /* Zeroed memory for n numbers, aligned and padded to whole vectors; NULL when there is none. */
 static inline real *scratch(count n)
@@ -50,7 +59,7 @@ static inline real *scratch(count n)
 
 static inline void prefetch(const real *x, count n)
 {
-    for (count i = 0; i < n; i += LANES) __builtin_prefetch(x + i);
+    for (count i = 0; i < n; i += PADDING) __builtin_prefetch(x + i);
 }
 
 static inline real square_root(real x) { return sizeof(real) == 4 ? (real)sqrtf((float)x) : (real)sqrt(x); }
@@ -68,9 +77,14 @@ static inline real total(const real *restrict x, count n)
 
 static inline real dot(const real *restrict x, const real *restrict y, count n)
 {
-    vector sums = {0};
+    vector sums = {0}, odd = {0}; /* two sums, as each addition waits for the one before */
     count i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        sums += load(x + i) * load(y + i);
+        odd += load(x + i + LANES) * load(y + i + LANES);
+    }
     for (; i + LANES <= n; i += LANES) sums += load(x + i) * load(y + i);
+    sums += odd;
     real sum = 0;
     for (int lane = 0; lane < LANES; lane++) sum += sums[lane];
     for (; i < n; i++) sum += x[i] * y[i];

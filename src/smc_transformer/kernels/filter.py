@@ -9,9 +9,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smc_transformer.kernels.elliptical import Elliptical
+from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import check, loaded, threads
-from smc_transformer.kernels.structures import MEANS, NOISES, Filter, point, strides_of
+from smc_transformer.kernels.structures import MEANS, NOISES, PROJECTIONS, Filter, point, strides_of
 
 SCHEMES = ("multinomial", "residual", "stratified", "systematic")
 """The resampling schemes that C knows, in the order of their numbers there."""
@@ -33,6 +34,44 @@ class FilterOutputs(NamedTuple):
     trajectories: Int[Tensor, "batch particle time"] | None = None
 
 
+class Gaps(NamedTuple):
+    """What the filter needs where targets are missing, and where it writes what becomes of them."""
+
+    observed: Bool[Tensor, "batch time n_targets"]
+    inputs: Float[Tensor, "batch time_plus_1 n_inputs"]
+    """X_0, ..., X_T; in place of missing targets any numbers."""
+    encoder: EncoderTensors
+    query: Float[Tensor, "d d"]
+    key: Float[Tensor, "d d"]
+    value: Float[Tensor, "d d"]
+    normal: Float[Tensor, "batch particle time n_targets"]
+    """Standard normal draws."""
+    gamma: Float[Tensor, "batch particle time"] | None
+    """Standard Gamma draws of shape (degrees + observed targets) / 2, for a Student-t."""
+    positions: Float[Tensor, "time d"] | None
+    """Encodings of the positions, added to the embeddings."""
+    completed: Float[Tensor, "batch particle time n_targets"]
+    """Written: the targets as each particle has them."""
+    last: Float[Tensor, "batch particle n_inputs"]
+    """Written, like those below: the inputs after the last step."""
+    previous: Float[Tensor, "batch particle n_inputs"]
+    """The inputs before those."""
+    hidden: Float[Tensor, "batch particle d"]
+    """The embeddings before the last inputs."""
+
+    def encoder_state(self) -> tuple[Tensor, ...]:
+        """The state of the encoder after the last step but its inputs, one row for each particle, as torch has it."""
+        previous = () if self.encoder.level_scale is None else (self.previous.flatten(0, 1),)
+        return previous if self.encoder.recurrent is None else (*previous, self.hidden.flatten(0, 1).unsqueeze(1))
+
+    @property
+    def reach(self) -> int:
+        """How many inputs before the last an embedding sees; -1: all of them."""
+        if self.encoder.recurrent is not None:
+            return -1
+        return 0 if self.encoder.level_scale is None else 1
+
+
 def filter_sequences(
     layer: LayerTensors,
     density: Elliptical,
@@ -48,6 +87,7 @@ def filter_sequences(
     window: int | None,
     stop_at_collapse: bool,
     out: FilterOutputs,
+    gaps: Gaps | None = None,
 ) -> Int[Tensor, "batch"]:
     """Filter whole sequences; `last_targets` are added to the locations, `uniforms` are as many as the scheme needs.
 
@@ -89,6 +129,15 @@ def filter_sequences(
             **out._asdict(),
         },
     )
+    encoder = None
+    if gaps is not None:
+        task.n_inputs, task.reach, encoder = gaps.inputs.shape[-1], gaps.reach, gaps.encoder.structure()
+        given = {
+            name: getattr(gaps, name) for name in ("observed", "inputs", "normal", "gamma", "positions", *PROJECTIONS)
+        }
+        point(task, {name: None if part is None else part.contiguous() for name, part in given.items()})
+        point(task, {name: getattr(gaps, name) for name in ("completed", "last", "previous", "hidden")})
     work = eps[0].numel() * (4 * embedding.shape[-1] + n_steps)
-    check(kernels.particle_filter(ctypes.byref(task), ctypes.byref(layer.structure()), threads(work)))
+    structures = (ctypes.byref(task), ctypes.byref(layer.structure()), encoder and ctypes.byref(encoder))
+    check(kernels.particle_filter(*structures, threads(work)))
     return collapsed

@@ -54,28 +54,22 @@ static int prepare(Workspace *work, const Layer *layer, count n_slots)
         && work->middle && work->shares;
 }
 
-/* out += x weight for a block of rows, four of them by one vector of outputs at a time. */
+/* out += x weight for a block of rows, all of them by one vector of outputs at a time. */
 static void multiply(const real *restrict x, count n_in, const real *restrict weight, real *restrict out, count n_out)
 {
     count stride = padded(n_out), x_stride = padded(n_in);
-    for (count first = 0; first < stride; first += LANES)
-        for (count row = 0; row < BLOCK; row += 4) {
-            const real *x_0 = x + row * x_stride, *x_1 = x_0 + x_stride, *x_2 = x_1 + x_stride, *x_3 = x_2 + x_stride;
-            real *target = out + row * stride + first;
-            vector out_0 = load(target), out_1 = load(target + stride);
-            vector out_2 = load(target + 2 * stride), out_3 = load(target + 3 * stride);
-            for (count i = 0; i < n_in; i++) {
-                vector column = load(weight + i * stride + first);
-                out_0 += x_0[i] * column;
-                out_1 += x_1[i] * column;
-                out_2 += x_2[i] * column;
-                out_3 += x_3[i] * column;
-            }
-            store(target, out_0);
-            store(target + stride, out_1);
-            store(target + 2 * stride, out_2);
-            store(target + 3 * stride, out_3);
+    for (count first = 0; first < n_out; first += LANES) {
+        vector sums[BLOCK];
+#pragma GCC unroll 8
+        for (int row = 0; row < BLOCK; row++) sums[row] = load(out + row * stride + first);
+        for (count i = 0; i < n_in; i++) {
+            vector column = load(weight + i * stride + first);
+#pragma GCC unroll 8
+            for (int row = 0; row < BLOCK; row++) sums[row] += x[row * x_stride + i] * column;
         }
+#pragma GCC unroll 8
+        for (int row = 0; row < BLOCK; row++) store(out + row * stride + first, sums[row]);
+    }
 }
 
 /* Slots first, ..., last - 1 of one line: keys and values (particles, capacity, d) are those of all particles of the

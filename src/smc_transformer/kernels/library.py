@@ -22,14 +22,15 @@ from smc_transformer.kernels.structures import STRUCTURES
 
 logger = logging.getLogger(__name__)
 
-SOURCES = ("filter.c", "step.c", "trajectories.c", "attention.c", "replay.c", "noise.c")
-HEADERS = ("common.h", "band.h", "layer.h")
+SOURCES = ("pool.c", "filter.c", "step.c", "trajectories.c", "attention.c", "replay.c", "paths.c", "noise.c")
+HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "pool.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
 FLAGS = (
     "-std=gnu11",
     "-O3",
     "-fPIC",
+    "-pthread",
     # Sums may be taken in any order, but NaN and infinity must keep their meaning: not -ffast-math.
     "-fno-math-errno",
     "-fno-trapping-math",
@@ -38,18 +39,13 @@ FLAGS = (
     "-freciprocal-math",
     "-ffp-contract=fast",
 )
-ATTEMPTS = (
-    # Without linking OpenMP: torch has brought its own, and two pools of threads would fight for the cores.
-    (("-march=native", "-fopenmp"), ()),
-    (("-march=native", "-fopenmp"), ("-fopenmp",)),
-    (("-march=native",), ()),
-    ((), ()),
-)
-"""Flags of the compiler and of the linker, best first; what compiles and loads is taken."""
+ATTEMPTS = (("-march=native",), ())
+"""Flags beside these, best first; what compiles and loads is taken."""
 
 WORK_OF_A_THREAD = 500_000
 """Multiplications from which on it pays to wake a thread: a few times what the waking takes."""
 
+_threads_for_kernels: int | None = None  # None: as many as torch may use
 _enabled = os.environ.get("SMC_TRANSFORMER_KERNELS", "on").lower() not in ("off", "0", "no", "false")
 
 
@@ -89,7 +85,25 @@ def disabled() -> Iterator[None]:
 
 def threads(work: int) -> int:
     """How many threads so many multiplications are worth: never more than torch is allowed to use."""
-    return max(1, min(torch.get_num_threads(), work // WORK_OF_A_THREAD))
+    return max(1, min(_threads_for_kernels or torch.get_num_threads(), work // WORK_OF_A_THREAD))
+
+
+@contextlib.contextmanager
+def threads_for_kernels() -> Iterator[None]:
+    """Within this block the kernels have the threads that torch was allowed, and torch's own operations one.
+
+    For work that is mostly theirs: on a busy machine torch's threads wait, spinning, for one another, which may make
+    small operations a hundred times slower. The kernels' threads do not (pool.c).
+    """
+    global _threads_for_kernels
+    before, n_threads = _threads_for_kernels, torch.get_num_threads()
+    _threads_for_kernels = before or n_threads
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
+        _threads_for_kernels = before
 
 
 def check(failed: int) -> None:
@@ -107,12 +121,12 @@ def _load(number: str) -> ctypes.CDLL | str:
         )
         return "no C compiler was found"
     complaints = []
-    for compile_flags, link_flags in ATTEMPTS:
+    for flags in ATTEMPTS:
         try:
-            kernels = ctypes.CDLL(str(_compiled(compiler, number, compile_flags, link_flags)))
+            kernels = ctypes.CDLL(str(_compiled(compiler, number, flags)))
         except (subprocess.SubprocessError, OSError) as error:
             output = getattr(error, "stderr", None) or str(error)
-            complaints.append(f"{shlex.join(compile_flags)}: {output.strip()[-500:]}")
+            complaints.append(f"{shlex.join(flags)}: {output.strip()[-500:]}")
         else:
             _check_sizes(kernels)
             return kernels
@@ -140,13 +154,13 @@ def c_compiler() -> list[str] | None:
     return next(([name] for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 
 
-def _compiled(compiler: list[str], number: str, compile_flags: tuple[str, ...], link_flags: tuple[str, ...]) -> Path:
+def _compiled(compiler: list[str], number: str, flags: tuple[str, ...]) -> Path:
     """The path of the library, made now if it is not in the cache."""
     here = Path(__file__).parent
-    command = [*compiler, *FLAGS, *compile_flags, f"-DREAL={number}"]
+    command = [*compiler, *FLAGS, *flags, f"-DREAL={number}"]
     sources = [here / name for name in SOURCES]
     key = hashlib.sha256()
-    for part in (*map(str, command), *link_flags, platform.machine(), _processor(), sys.platform):
+    for part in (*map(str, command), platform.machine(), _processor(), sys.platform):
         key.update(part.encode() + b"\0")
     for source in (*sources, *(here / name for name in HEADERS)):
         key.update(source.read_bytes())
@@ -159,7 +173,7 @@ def _compiled(compiler: list[str], number: str, compile_flags: tuple[str, ...], 
             objects.append(str(Path(folder) / f"{source.stem}.o"))
             _run([*command, "-c", str(source), "-o", objects[-1]])
         made = Path(folder) / path.name
-        _run([*compiler, "-shared", *link_flags, *objects, "-o", str(made), "-lm"])
+        _run([*compiler, "-shared", "-pthread", *objects, "-o", str(made), "-lm"])
         ctypes.CDLL(str(made))  # what does not load must not get into the cache
         made.replace(path)  # in one move: other processes may be doing the same
     return path

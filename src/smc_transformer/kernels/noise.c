@@ -2,10 +2,10 @@
 
    Numbers depend on the seed and their place alone, so threads share the work and change nothing. */
 
-#include "common.h"
+#include "pool.h"
 
-enum { COUNTERS = 16, AT_ONCE = 4 * COUNTERS }; /* each counter gives four numbers */
-typedef uint32_t words __attribute__((vector_size(64)));
+enum { COUNTERS = 16, AT_ONCE = 4 * COUNTERS, SIDE_BY_SIDE = VECTOR_BYTES / 4 }; /* each counter gives four numbers */
+typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES)));
 
 static inline words rotated(words x, int by) { return x << by | x >> (32 - by); }
 
@@ -83,23 +83,46 @@ void threefry_words(const uint32_t counter[4], const uint32_t key[4], uint32_t o
     for (int i = 0; i < 4; i++) out[i] = x[i][0];
 }
 
+enum { BLOCKS_AT_ONCE = 256 }; /* in a piece of work */
+
+typedef struct {
+    Pieces pieces;
+    real *out;
+    count n, n_blocks;
+    uint32_t key[4];
+} Filling;
+
+static void fill_block(const Filling *f, count block)
+{
+    uint32_t bits[AT_ONCE];
+    real numbers[AT_ONCE];
+    for (int first = 0; first < COUNTERS; first += SIDE_BY_SIDE) {
+        words x[4] = {{0}};
+        for (int i = 0; i < SIDE_BY_SIDE; i++) x[0][i] = (uint32_t)(first + i);
+        x[1] += (uint32_t)block;
+        x[2] += (uint32_t)(block >> 32);
+        threefry(x, f->key);
+        for (int i = 0; i < 4; i++) memcpy(bits + i * COUNTERS + first, &x[i], sizeof x[i]);
+    }
+    for (int i = 0; i < AT_ONCE; i++) numbers[i] = (real)normal_quantile(bits[i]);
+    count first = block * AT_ONCE, here = f->n - first < AT_ONCE ? f->n - first : AT_ONCE;
+    memcpy(f->out + first, numbers, here * sizeof(real));
+}
+
+static int fill_blocks(void *job)
+{
+    Filling *f = job;
+    for (count piece; (piece = take(&f->pieces)) >= 0;)
+        for (count block = piece * BLOCKS_AT_ONCE; block < (piece + 1) * BLOCKS_AT_ONCE && block < f->n_blocks; block++)
+            fill_block(f, block);
+    return 0;
+}
+
 /* Fill `out` with n standard normal numbers. */
 void fill_normal(real *out, count n, uint64_t seed, int n_threads)
 {
-    const uint32_t key[4] = {(uint32_t)seed, (uint32_t)(seed >> 32), 0, 0};
     count n_blocks = (n + AT_ONCE - 1) / AT_ONCE;
-#pragma omp parallel for num_threads(n_threads)
-    for (count block = 0; block < n_blocks; block++) {
-        words x[4] = {{0}};
-        for (int i = 0; i < COUNTERS; i++) x[0][i] = (uint32_t)i;
-        x[1] += (uint32_t)block;
-        x[2] += (uint32_t)(block >> 32);
-        threefry(x, key);
-        uint32_t bits[AT_ONCE];
-        real numbers[AT_ONCE];
-        memcpy(bits, x, sizeof bits);
-        for (int i = 0; i < AT_ONCE; i++) numbers[i] = (real)normal_quantile(bits[i]);
-        count first = block * AT_ONCE, here = n - first < AT_ONCE ? n - first : AT_ONCE;
-        memcpy(out + first, numbers, here * sizeof(real));
-    }
+    Filling job = {{0, (n_blocks + BLOCKS_AT_ONCE - 1) / BLOCKS_AT_ONCE}, out, n, n_blocks,
+                   {(uint32_t)seed, (uint32_t)(seed >> 32), 0, 0}};
+    work_together(fill_blocks, &job, n_threads);
 }

@@ -1,11 +1,12 @@
 /* The gradient of the replay: from the gradient of the read-out along trajectories to those of all parameters.
 
-   The filter has the read-outs of all lines already, so there is no forward pass to record. One thread takes one line,
-   makes its latents and activations again, and goes back through them; all of it stays in cache. Sums over trajectories are
+   The filter has the read-outs along all trajectories already, so there is no forward pass to record. One thread takes one
+   trajectory, makes its latents and activations again, and goes back through them; all of it stays in cache. Sums over trajectories are
    kept by group of sequences and added up in order, so that they do not depend on the number of threads. */
 
 #include "band.h"
-#include "layer.h"
+#include "gradient.h"
+#include "pool.h"
 
 typedef struct {
     count batch, n_trajectories, particles, steps, window, owners, groups; /* owners of means and embedding: 1 or n_trajectories */
@@ -21,110 +22,19 @@ typedef struct {
 
 SIZE_OF(Replay, replay)
 
-/* Gradients of a layer's parameters, one after the other in memory, weights with padded rows. */
-typedef struct {
-    real *query_factor, *key_factor, *value_factor, *attention_factor;       /* padded(d) each */
-    real *output;                                                            /* padded(d) x padded(d) */
-    real *gain_1, *bias_1, *inner, *inner_bias, *outer, *outer_bias, *gain_2, *bias_2;
-    real *projection, *projection_bias;
-} Sums;
-
-static count place_sums(Sums *sums, const Layer *layer, real *memory)
-{
-    count d = padded(layer->d), wide = padded(layer->d_ff), out = padded(layer->n_out), used = 0;
-    count net = layer->inner != NULL;
-    struct { real **part; count size; } parts[] = {
-        {&sums->query_factor, d}, {&sums->key_factor, d}, {&sums->value_factor, d}, {&sums->attention_factor, d},
-        {&sums->output, d * d},
-        {&sums->gain_1, net * d}, {&sums->bias_1, net * d}, {&sums->inner, net * wide * d},
-        {&sums->inner_bias, net * wide}, {&sums->outer, net * d * wide}, {&sums->outer_bias, net * d},
-        {&sums->gain_2, net * d}, {&sums->bias_2, net * d},
-        {&sums->projection, out * d}, {&sums->projection_bias, out},
-    };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        *parts[i].part = memory ? memory + used : NULL;
-        used += parts[i].size;
-    }
-    return used;
-}
-
 count count_sums(const Layer *layer)
 {
     Sums sums;
     return place_sums(&sums, layer, NULL);
 }
 
-/* Weights (n_out, n_in) as they are, with padded rows: for products with gradients. */
-static real *with_padding(const real *weight, count n_out, count n_in)
-{
-    real *result = scratch(padded(n_out) * padded(n_in));
-    if (result)
-        for (count o = 0; o < n_out; o++) memcpy(result + o * padded(n_in), weight + o * n_in, n_in * sizeof(real));
-    return result;
-}
-
-/* sums += gradient^T x over the steps of a trajectory: the gradient of a weight (n_out, n_in). */
-static void add_outer(const real *restrict gradient, count n_out, const real *restrict x, count n_in, count steps,
-                      real *restrict sums)
-{
-    count g_stride = padded(n_out), x_stride = padded(n_in);
-    for (count o = 0; o < n_out; o += 4)
-        for (count first = 0; first < x_stride; first += LANES) {
-            real *target = sums + o * x_stride + first;
-            vector sum_0 = load(target), sum_1 = load(target + x_stride);
-            vector sum_2 = load(target + 2 * x_stride), sum_3 = load(target + 3 * x_stride);
-            for (count t = 0; t < steps; t++) {
-                vector part = load(x + t * x_stride + first);
-                const real *g = gradient + t * g_stride + o;
-                sum_0 += g[0] * part;
-                sum_1 += g[1] * part;
-                sum_2 += g[2] * part;
-                sum_3 += g[3] * part;
-            }
-            store(target, sum_0);
-            store(target + x_stride, sum_1);
-            store(target + 2 * x_stride, sum_2);
-            store(target + 3 * x_stride, sum_3);
-        }
-}
-
-/* out += x weight for all steps of a trajectory. */
-static void multiply_steps(const real *x, count n_in, const real *weight, real *out, count n_out, count steps)
-{
-    for (count t = 0; t < steps; t += BLOCK) multiply(x + t * padded(n_in), n_in, weight, out + t * padded(n_out), n_out);
-}
-
-/* From the gradient of gain * standard + bias to that of x, in place; adds up those of gain and bias. */
-static inline void standardise_backward(real *restrict gradient, const real *restrict standard, real scale,
-                                        const real *restrict gain, count n, real *restrict gain_sum,
-                                        real *restrict bias_sum)
-{
-    count i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        vector g = load(gradient + i);
-        store(gain_sum + i, load(gain_sum + i) + g * load(standard + i));
-        store(bias_sum + i, load(bias_sum + i) + g);
-        store(gradient + i, g * load(gain + i));
-    }
-    for (; i < n; i++) {
-        gain_sum[i] += gradient[i] * standard[i];
-        bias_sum[i] += gradient[i];
-        gradient[i] *= gain[i];
-    }
-    real mean = total(gradient, n) / n, along = dot(gradient, standard, n) / n;
-    for (i = 0; i + LANES <= n; i += LANES)
-        store(gradient + i, scale * (load(gradient + i) - mean - load(standard + i) * along));
-    for (; i < n; i++) gradient[i] = scale * (gradient[i] - mean - standard[i] * along);
-}
-
 /* What one thread needs. Matrices have a row for each step, padded to whole vectors and whole blocks of steps. */
 typedef struct {
-    real *output, *inner, *outer;                         /* transposed weights, for going forward */
-    real *output_as_is, *inner_as_is, *outer_as_is, *projection_as_is; /* for going back */
-    real *query, *key, *value, *context, *hidden, *middle, *standard_1, *standard_2, *scale_1, *scale_2, *last;
-    real *out_gradient, *gradient, *middle_gradient, *context_gradient, *query_gradient, *key_gradient, *value_gradient;
+    Weights weights;
+    ReadOut read_out;
+    real *query, *key, *value, *context, *context_gradient, *query_gradient, *key_gradient, *value_gradient;
     real *columns, *shares, *changes; /* shares (heads, steps, share_stride): the attention weights */
-} LineWorkspace;
+} TrajectoryWorkspace;
 
 /* Room for the attention weights of one step, in whole vectors. */
 static inline count share_stride(const Replay *r)
@@ -132,45 +42,31 @@ static inline count share_stride(const Replay *r)
     return padded(r->window && r->window < r->steps ? r->window : r->steps);
 }
 
-enum { N_PARTS = sizeof(LineWorkspace) / sizeof(real *) };
+enum { N_PARTS = sizeof(TrajectoryWorkspace) / sizeof(real *) };
 
-static int prepare_line(LineWorkspace *work, const Replay *r, const Layer *layer)
+static int prepare_trajectory(TrajectoryWorkspace *work, const Replay *r, const Layer *layer)
 {
-    count d = layer->d, d_ff = layer->inner ? layer->d_ff : 1, steps = (r->steps + BLOCK - 1) / BLOCK * BLOCK;
+    count d = layer->d, steps = (r->steps + BLOCK - 1) / BLOCK * BLOCK;
     count matrix = steps * padded(d), band = padded(r->steps) + LANES, size = d / layer->heads;
-    work->output = transposed(layer->output, d, d);
-    work->output_as_is = with_padding(layer->output, d, d);
-    work->inner = layer->inner ? transposed(layer->inner, d_ff, d) : scratch(1);
-    work->outer = layer->inner ? transposed(layer->outer, d, d_ff) : scratch(1);
-    work->inner_as_is = layer->inner ? with_padding(layer->inner, d_ff, d) : scratch(1);
-    work->outer_as_is = layer->inner ? with_padding(layer->outer, d, d_ff) : scratch(1);
-    work->projection_as_is = with_padding(layer->projection, layer->n_out, d);
-    real **matrices[] = {&work->query, &work->key, &work->value, &work->context, &work->hidden, &work->standard_1,
-                         &work->standard_2, &work->last, &work->gradient, &work->context_gradient,
+    prepare_weights(&work->weights, layer);
+    prepare_read_out(&work->read_out, layer, r->steps);
+    real **matrices[] = {&work->query, &work->key, &work->value, &work->context, &work->context_gradient,
                          &work->query_gradient, &work->key_gradient, &work->value_gradient};
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) *matrices[i] = scratch(matrix);
-    work->middle = scratch(steps * padded(d_ff));
-    work->middle_gradient = scratch(steps * padded(d_ff));
-    work->out_gradient = scratch(steps * padded(layer->n_out));
-    work->scale_1 = scratch(steps);
-    work->scale_2 = scratch(steps);
     work->columns = scratch(size * band);
     work->shares = scratch(layer->heads * r->steps * share_stride(r));
     work->changes = scratch(band);
-    real **parts = (real **)work;
-    for (int i = 0; i < N_PARTS; i++)
-        if (!parts[i]) return 0;
-    return 1;
+    return all_there((real **)work, N_PARTS);
 }
 
-/* Latents, context, attention vector and read-out of one line, as the filter made them; leaves what going back needs. */
-static void go_forward(const Replay *r, const Layer *layer, LineWorkspace *work, count row)
+/* Latents, context, attention vector and read-out of one trajectory, as the filter made them; leaves what going back needs. */
+static void go_forward(const Replay *r, const Layer *layer, TrajectoryWorkspace *work, count row)
 {
-    count d = layer->d, stride = padded(d), wide = padded(layer->d_ff), T = r->steps;
+    count d = layer->d, stride = padded(d), T = r->steps;
     count sequence = row / r->n_trajectories, owner = (r->owners == 1 ? sequence : row) * T;
     count size = d / layer->heads, band = padded(T) + LANES;
     real root = 1 / square_root(size);
-    real *z = work->last; /* its place is free until the end */
+    real *z = work->read_out.last; /* its place is free until the end */
     for (count t = 0; t < T; t++) {
         count mean = (owner + t) * d, noise = place(&r->noise_strides, sequence, r->trajectories[row * T + t], t);
         if (t + 1 < T) { /* trajectories jump between particles: no processor guesses where to */
@@ -200,63 +96,12 @@ static void go_forward(const Replay *r, const Layer *layer, LineWorkspace *work,
             mix(shares, work->value + offset, stride, size, first, t + 1, work->context + t * stride + offset);
         }
     }
-    multiply_steps(work->context, d, work->output, z, d, T);
-    if (!layer->inner) return; /* the projection sees z + e itself */
-    for (count t = 0; t < T; t++) {
-        real *standard = work->standard_1 + t * stride, *hidden = work->hidden + t * stride;
-        work->scale_1[t] = standardise(z + t * stride, standard, d, (real)layer->epsilon_1);
-        multiply_add(hidden, layer->gain_1, standard, layer->bias_1, d);
-        memcpy(z + t * stride, hidden, d * sizeof(real));
-        add_scaled(z + t * stride, 1, layer->outer_bias, d);
-        memcpy(work->middle + t * wide, layer->inner_bias, layer->d_ff * sizeof(real));
-    }
-    multiply_steps(work->hidden, d, work->inner, work->middle, layer->d_ff, T);
-    for (count i = 0; i < T * wide; i++) work->middle[i] = work->middle[i] < 0 ? 0 : work->middle[i];
-    multiply_steps(work->middle, layer->d_ff, work->outer, z, d, T);
-    for (count t = 0; t < T; t++) {
-        real *standard = work->standard_2 + t * stride, *last = work->last + t * stride;
-        work->scale_2[t] = standardise(last, standard, d, (real)layer->epsilon_2);
-        multiply_add(last, layer->gain_2, standard, layer->bias_2, d);
-    }
-}
-
-/* From the gradient of the read-out to that of z + e, in work->gradient. */
-static void read_out_backward(const Replay *r, const Layer *layer, LineWorkspace *work, count row, Sums *sums)
-{
-    count d = layer->d, d_ff = layer->d_ff, stride = padded(d), wide = padded(d_ff), T = r->steps;
-    count n_out = layer->n_out, out_stride = padded(n_out);
-    memset(work->gradient, 0, T * stride * sizeof(real));
-    for (count t = 0; t < T; t++) {
-        const real *given = r->gradient + (row * T + t) * n_out;
-        memcpy(work->out_gradient + t * out_stride, given, n_out * sizeof(real));
-        add_scaled(sums->projection_bias, 1, given, n_out);
-    }
-    multiply_steps(work->out_gradient, n_out, work->projection_as_is, work->gradient, d, T);
-    add_outer(work->out_gradient, n_out, work->last, d, T, sums->projection);
-    if (!layer->inner) return;
-    memset(work->middle_gradient, 0, T * wide * sizeof(real));
-    for (count t = 0; t < T; t++) {
-        real *gradient = work->gradient + t * stride;
-        standardise_backward(gradient, work->standard_2 + t * stride, work->scale_2[t], layer->gain_2, d, sums->gain_2,
-                             sums->bias_2);
-        add_scaled(sums->outer_bias, 1, gradient, d);
-    }
-    multiply_steps(work->gradient, d, work->outer_as_is, work->middle_gradient, d_ff, T);
-    add_outer(work->gradient, d, work->middle, d_ff, T, sums->outer);
-    for (count t = 0; t < T; t++) {
-        real *gradient = work->middle_gradient + t * wide;
-        for (count i = 0; i < d_ff; i++) gradient[i] = work->middle[t * wide + i] > 0 ? gradient[i] : 0;
-        add_scaled(sums->inner_bias, 1, gradient, d_ff);
-    }
-    multiply_steps(work->middle_gradient, d_ff, work->inner_as_is, work->gradient, d, T);
-    add_outer(work->middle_gradient, d_ff, work->hidden, d, T, sums->inner);
-    for (count t = 0; t < T; t++)
-        standardise_backward(work->gradient + t * stride, work->standard_1 + t * stride, work->scale_1[t],
-                             layer->gain_1, d, sums->gain_1, sums->bias_1);
+    multiply_rows(work->context, d, work->weights.output, z, d, T);
+    go_through_net(layer, &work->weights, &work->read_out, T);
 }
 
 /* From the gradient of the contexts to those of queries, keys and values. */
-static void attend_backward(const Replay *r, const Layer *layer, LineWorkspace *work)
+static void attend_backward(const Replay *r, const Layer *layer, TrajectoryWorkspace *work)
 {
     count d = layer->d, stride = padded(d), T = r->steps, size = d / layer->heads, band = padded(T) + LANES;
     real root = 1 / square_root(size), *changes = work->changes;
@@ -280,19 +125,23 @@ static void attend_backward(const Replay *r, const Layer *layer, LineWorkspace *
     }
 }
 
-static void go_back(const Replay *r, const Layer *layer, LineWorkspace *work, count row, Sums *sums)
+static void go_back(const Replay *r, const Layer *layer, TrajectoryWorkspace *work, count row, Sums *sums)
 {
     count d = layer->d, stride = padded(d), T = r->steps, sequence = row / r->n_trajectories;
     count owner = (r->owners == 1 ? sequence : row) * T;
-    read_out_backward(r, layer, work, row, sums);
+    ReadOut *read_out = &work->read_out;
+    for (count t = 0; t < T; t++)
+        memcpy(read_out->out_gradient + t * padded(layer->n_out), r->gradient + (row * T + t) * layer->n_out,
+               layer->n_out * sizeof(real));
+    go_back_through_net(layer, &work->weights, read_out, T, sums);
     memset(work->context_gradient, 0, T * stride * sizeof(real));
-    multiply_steps(work->gradient, d, work->output_as_is, work->context_gradient, d, T);
-    add_outer(work->gradient, d, work->context, d, T, sums->output);
+    multiply_rows(read_out->gradient, d, work->weights.output_as_is, work->context_gradient, d, T);
+    add_weights(layer, read_out, work->context, T, sums);
     attend_backward(r, layer, work);
     for (count t = 0; t < T; t++) {
         count mean = (owner + t) * d, noise = place(&r->noise_strides, sequence, r->trajectories[row * T + t], t);
         const real *query = work->query_gradient + t * stride, *key = work->key_gradient + t * stride;
-        const real *value = work->value_gradient + t * stride, *z = work->gradient + t * stride;
+        const real *value = work->value_gradient + t * stride, *z = read_out->gradient + t * stride;
         add_scaled(r->query_mean_gradient + mean, 1, query, d);
         add_scaled(r->key_mean_gradient + mean, 1, key, d);
         add_scaled(r->value_mean_gradient + mean, 1, value, d);
@@ -304,61 +153,65 @@ static void go_back(const Replay *r, const Layer *layer, LineWorkspace *work, co
     }
 }
 
-/* The read-outs of trajectories that no filter has been through, (batch, n_trajectories, steps, n_out). Returns 0, or 1. */
+typedef struct {
+    Pieces pieces;
+    const Replay *replay;
+    const Layer *layer;
+    real *read_outs;
+} Replaying;
+
+static int read_out_rows(void *job)
+{
+    Replaying *replaying = job;
+    const Replay *r = replaying->replay;
+    const Layer *layer = replaying->layer;
+    count T = r->steps, stride = padded(layer->d), n_out = layer->n_out;
+    TrajectoryWorkspace work;
+    memset(&work, 0, sizeof work);
+    int ready = prepare_trajectory(&work, r, layer);
+    for (count row; ready && (row = take(&replaying->pieces)) >= 0;) {
+        go_forward(r, layer, &work, row);
+        for (count t = 0; t < T; t++)
+            for (count o = 0; o < n_out; o++)
+                replaying->read_outs[(row * T + t) * n_out + o] = layer->projection_bias[o]
+                    + dot(work.read_out.last + t * stride, layer->projection + o * layer->d, layer->d);
+    }
+    free_all((real **)&work, N_PARTS);
+    return !ready;
+}
+
+static int go_back_through_groups(void *job)
+{
+    Replaying *replaying = job;
+    const Replay *r = replaying->replay;
+    const Layer *layer = replaying->layer;
+    TrajectoryWorkspace work;
+    memset(&work, 0, sizeof work);
+    int ready = prepare_trajectory(&work, r, layer);
+    for (count group; ready && (group = take(&replaying->pieces)) >= 0;) {
+        Sums sums;
+        place_sums(&sums, layer, r->sums + group * r->n_sums);
+        count first = r->batch * group / r->groups, last = r->batch * (group + 1) / r->groups;
+        for (count row = first * r->n_trajectories; row < last * r->n_trajectories; row++) {
+            go_forward(r, layer, &work, row);
+            go_back(r, layer, &work, row, &sums);
+        }
+    }
+    free_all((real **)&work, N_PARTS);
+    return !ready;
+}
+
+/* The read-outs of trajectories that no filter has been through, (batch, n_trajectories, steps, n_out). Returns 0, or 1
+   when there was not enough memory. */
 int replay_forward(const Replay *r, const Layer *layer, real *read_outs, int n_threads)
 {
-    count T = r->steps, stride = padded(layer->d), n_out = layer->n_out;
-    int failed = 0;
-#pragma omp parallel num_threads(n_threads)
-    {
-        LineWorkspace work;
-        memset(&work, 0, sizeof work);
-        int ready = prepare_line(&work, r, layer);
-#pragma omp for schedule(dynamic)
-        for (count row = 0; row < r->batch * r->n_trajectories; row++) {
-            if (!ready) continue;
-            go_forward(r, layer, &work, row);
-            for (count t = 0; t < T; t++)
-                for (count o = 0; o < n_out; o++)
-                    read_outs[(row * T + t) * n_out + o] = layer->projection_bias[o]
-                        + dot(work.last + t * stride, layer->projection + o * layer->d, layer->d);
-        }
-        if (!ready) {
-#pragma omp atomic write
-            failed = 1;
-        }
-        real **parts = (real **)&work;
-        for (int i = 0; i < N_PARTS; i++) free(parts[i]);
-    }
-    return failed;
+    Replaying job = {{0, r->batch * r->n_trajectories}, r, layer, read_outs};
+    return work_together(read_out_rows, &job, n_threads);
 }
 
 /* Returns 0, or 1 when there was not enough memory. */
 int replay_backward(const Replay *r, const Layer *layer, int n_threads)
 {
-    int failed = 0;
-#pragma omp parallel num_threads(n_threads)
-    {
-        LineWorkspace work;
-        memset(&work, 0, sizeof work);
-        int ready = prepare_line(&work, r, layer);
-#pragma omp for schedule(dynamic)
-        for (count group = 0; group < r->groups; group++) {
-            if (!ready) continue;
-            Sums sums;
-            place_sums(&sums, layer, r->sums + group * r->n_sums);
-            count first = r->batch * group / r->groups, last = r->batch * (group + 1) / r->groups;
-            for (count row = first * r->n_trajectories; row < last * r->n_trajectories; row++) {
-                go_forward(r, layer, &work, row);
-                go_back(r, layer, &work, row, &sums);
-            }
-        }
-        if (!ready) {
-#pragma omp atomic write
-            failed = 1;
-        }
-        real **parts = (real **)&work;
-        for (int i = 0; i < N_PARTS; i++) free(parts[i]);
-    }
-    return failed;
+    Replaying job = {{0, r->groups}, r, layer, NULL};
+    return work_together(go_back_through_groups, &job, n_threads);
 }

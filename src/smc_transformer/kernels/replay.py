@@ -12,9 +12,10 @@ from torch.autograd.function import once_differentiable
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import check, loaded, threads
 from smc_transformer.kernels.structures import FACTORS, MEANS, NET, NOISES, POINTER, Replay, point, strides_of
+from smc_transformer.kernels.sums import GROUPS, unpacked
 
-GROUPS = 64
-"""Sequences are summed over in at most so many groups: the order of sums must not depend on the threads."""
+ORDER = (*FACTORS, "output", *NET, "projection", "projection_bias")
+"""The gradients of the parameters in the order of C."""
 
 
 def replay_outputs(
@@ -65,7 +66,8 @@ class _ReplayOutputs(torch.autograd.Function):
         gradients = {f"{name}_gradient": part for name, part in zip(MEANS, mean_gradients, strict=True)}
         point(work.task, {"gradient": gradient.contiguous(), "sums": sums, **gradients})
         check(work.kernels.replay_backward(ctypes.byref(work.task), ctypes.byref(work.layer), work.threads))
-        return *(None,) * 7, *mean_gradients, *_unpacked(sums.sum(dim=0), work.parameters)
+        gradients_by_name = unpacked(sums.sum(dim=0), ORDER, work.parameters)
+        return *(None,) * 7, *mean_gradients, *(gradients_by_name[name] for name in work.parameters)
 
 
 class _Work:
@@ -91,23 +93,3 @@ class _Work:
         tensors_by_name = dict(zip((*MEANS, *NOISES), (*self.means, *noise), strict=True))
         point(self.task, {**tensors_by_name, "trajectories": trajectories})
         self.threads = threads(trajectories.numel() * 12 * d_model * d_model)
-
-
-def _unpacked(sums: Tensor, parameters: dict[str, Tensor]) -> list[Tensor]:
-    """The gradients of the parameters, which C keeps one after the other with padded rows."""
-    gradients, place = {}, 0
-    for name in (*FACTORS, "output", *NET, "projection", "projection_bias"):
-        if name not in parameters:
-            continue
-        shape = parameters[name].shape
-        room = [_padded(size, sums.dtype) for size in shape]
-        size = torch.Size(room).numel()
-        padded = sums[place : place + size].view(room)
-        gradients[name] = padded[tuple(slice(0, size) for size in shape)].contiguous()
-        place += size
-    return [gradients[name] for name in parameters]
-
-
-def _padded(size: int, dtype: torch.dtype) -> int:
-    lanes = 64 // dtype.itemsize
-    return -(-size // lanes) * lanes

@@ -1,6 +1,7 @@
 /* One step of all particles, for what the whole-sequence filter does not do: streams, gaps, forecasts, other distributions. */
 
 #include "layer.h"
+#include "pool.h"
 
 typedef struct {
     count batch, particles, owners; /* owners: 1 where a sequence's particles share means and embedding, else particles */
@@ -23,86 +24,96 @@ typedef struct {
 
 SIZE_OF(Step, step)
 
+typedef struct {
+    Pieces blocks;
+    const Step *step;
+    const Layer *layer;
+} Stepping;
+
+static int mutate_blocks(void *job)
+{
+    const Step *s = ((Stepping *)job)->step;
+    const Layer *layer = ((Stepping *)job)->layer;
+    count rows = s->batch * s->particles, d = layer->d, stride = padded(d);
+    Workspace work;
+    int ready = prepare(&work, layer, s->capacity + s->past_slots);
+    for (count block; ready && (block = take(&((Stepping *)job)->blocks)) >= 0;) {
+        count start = block * BLOCK, n_rows = rows - start < BLOCK ? rows - start : BLOCK;
+        for (count row = 0; row < n_rows; row++) {
+            count r = start + row, sequence = r / s->particles, written = s->slot[sequence];
+            count slot = (r * s->capacity + written) * d;
+            count mean = (s->owners == 1 ? sequence : r) * d, noise = place(&s->noise_strides, sequence, r % s->particles, 0);
+            count *trajectory = s->trajectories + r * s->capacity;
+            multiply_add(work.query, layer->query_factor, s->query_noise + noise, s->query_mean + mean, d);
+            multiply_add(s->keys + slot, layer->key_factor, s->key_noise + noise, s->key_mean + mean, d);
+            multiply_add(s->values + slot, layer->value_factor, s->value_noise + noise, s->value_mean + mean, d);
+            trajectory[written] = r % s->particles;
+            count base = sequence * s->particles * s->capacity * d;
+            Slots stretches[2] = {{s->keys + base, s->values + base, trajectory, s->first[sequence],
+                                   s->last[sequence], s->capacity}};
+            if (s->past_keys) {
+                count past = sequence * s->past_particles, parent = past + s->parents[r];
+                stretches[1] = (Slots){s->past_keys + past * s->past_slots * d,
+                                       s->past_values + past * s->past_slots * d,
+                                       s->past_trajectories + parent * s->past_slots,
+                                       s->past_first[sequence], s->past_last[sequence], s->past_slots};
+            }
+            attend(work.query, stretches, s->past_keys ? 2 : 1, layer, work.shares, work.context + row * stride);
+            for (count i = 0; i < d; i++)
+                work.z[row * stride + i] = layer->attention_factor[i] * s->attention_noise[noise + i];
+        }
+        multiply(work.context, d, work.output, work.z, d);
+        for (count row = 0; row < n_rows; row++) {
+            count r = start + row;
+            memcpy(s->z + r * d, work.z + row * stride, d * sizeof(real));
+            /* Rows of a block may belong to different sequences, so the embedding is added here. */
+            const real *e = s->embedding + (s->owners == 1 ? r / s->particles : r) * d;
+            memcpy(work.context + row * stride, e, d * sizeof(real));
+        }
+        if (s->parameters)
+            read_out(layer, &work, work.context, stride, n_rows, s->parameters + start * layer->n_out,
+                     layer->n_out);
+    }
+    release(&work);
+    return !ready;
+}
+
 /* Returns 0, or 1 when there was not enough memory. */
 int mutate_particles(const Step *s, const Layer *layer, int n_threads)
 {
-    count rows = s->batch * s->particles, d = layer->d, stride = padded(d), n_blocks = (rows + BLOCK - 1) / BLOCK;
-    int failed = 0;
-#pragma omp parallel num_threads(n_threads)
-    {
-        Workspace work;
-        int ready = prepare(&work, layer, s->capacity + s->past_slots);
-#pragma omp for
-        for (count block = 0; block < n_blocks; block++) {
-            if (!ready) continue;
-            count start = block * BLOCK, n_rows = rows - start < BLOCK ? rows - start : BLOCK;
-            for (count row = 0; row < n_rows; row++) {
-                count r = start + row, sequence = r / s->particles, written = s->slot[sequence];
-                count slot = (r * s->capacity + written) * d;
-                count mean = (s->owners == 1 ? sequence : r) * d, noise = place(&s->noise_strides, sequence, r % s->particles, 0);
-                count *trajectory = s->trajectories + r * s->capacity;
-                multiply_add(work.query, layer->query_factor, s->query_noise + noise, s->query_mean + mean, d);
-                multiply_add(s->keys + slot, layer->key_factor, s->key_noise + noise, s->key_mean + mean, d);
-                multiply_add(s->values + slot, layer->value_factor, s->value_noise + noise, s->value_mean + mean, d);
-                trajectory[written] = r % s->particles;
-                count base = sequence * s->particles * s->capacity * d;
-                Slots stretches[2] = {{s->keys + base, s->values + base, trajectory, s->first[sequence],
-                                       s->last[sequence], s->capacity}};
-                if (s->past_keys) {
-                    count past = sequence * s->past_particles, parent = past + s->parents[r];
-                    stretches[1] = (Slots){s->past_keys + past * s->past_slots * d,
-                                           s->past_values + past * s->past_slots * d,
-                                           s->past_trajectories + parent * s->past_slots,
-                                           s->past_first[sequence], s->past_last[sequence], s->past_slots};
-                }
-                attend(work.query, stretches, s->past_keys ? 2 : 1, layer, work.shares, work.context + row * stride);
-                for (count i = 0; i < d; i++)
-                    work.z[row * stride + i] = layer->attention_factor[i] * s->attention_noise[noise + i];
-            }
-            multiply(work.context, d, work.output, work.z, d);
-            for (count row = 0; row < n_rows; row++) {
-                count r = start + row;
-                memcpy(s->z + r * d, work.z + row * stride, d * sizeof(real));
-                /* Rows of a block may belong to different sequences, so the embedding is added here. */
-                const real *e = s->embedding + (s->owners == 1 ? r / s->particles : r) * d;
-                memcpy(work.context + row * stride, e, d * sizeof(real));
-            }
-            if (s->parameters)
-                read_out(layer, &work, work.context, stride, n_rows, s->parameters + start * layer->n_out,
-                         layer->n_out);
-        }
-        if (!ready) {
-#pragma omp atomic write
-            failed = 1;
-        }
-        release(&work);
-    }
-    return failed;
+    Stepping job = {{0, (s->batch * s->particles + BLOCK - 1) / BLOCK}, s, layer};
+    return work_together(mutate_blocks, &job, n_threads);
 }
 
-/* Children take over the slots first, ..., last - 1 of their parents' trajectories: trajectories[m] <- trajectories[ancestors[m]]. */
-int inherit_trajectories(count *trajectories, const count *ancestors, count batch, count particles, count capacity, count first,
-                  count last, int n_threads)
+typedef struct {
+    Pieces sequences;
+    count *trajectories;
+    const count *ancestors;
+    count particles, capacity, first, last;
+} Inheriting;
+
+static int inherit_sequences(void *job)
 {
-    size_t held = (size_t)(last - first) * sizeof(count);
-    int failed = 0;
-#pragma omp parallel num_threads(n_threads)
-    {
-        count *inherited = malloc((size_t)particles * held + 1);
-#pragma omp for
-        for (count sequence = 0; sequence < batch; sequence++) {
-            if (!inherited) continue;
-            count *own = trajectories + sequence * particles * capacity + first;
-            const count *parents = ancestors + sequence * particles;
-            for (count m = 0; m < particles; m++)
-                memcpy(inherited + m * (last - first), own + parents[m] * capacity, held);
-            for (count m = 0; m < particles; m++) memcpy(own + m * capacity, inherited + m * (last - first), held);
-        }
-        if (!inherited) {
-#pragma omp atomic write
-            failed = 1;
-        }
-        free(inherited);
+    Inheriting *of = job;
+    count held = of->last - of->first;
+    count *inherited = malloc((size_t)(of->particles * held + 1) * sizeof(count));
+    for (count sequence; inherited && (sequence = take(&of->sequences)) >= 0;) {
+        count *own = of->trajectories + sequence * of->particles * of->capacity + of->first;
+        const count *parents = of->ancestors + sequence * of->particles;
+        for (count m = 0; m < of->particles; m++)
+            memcpy(inherited + m * held, own + parents[m] * of->capacity, held * sizeof(count));
+        for (count m = 0; m < of->particles; m++)
+            memcpy(own + m * of->capacity, inherited + m * held, held * sizeof(count));
     }
-    return failed;
+    free(inherited);
+    return !inherited;
+}
+
+/* Children take over the slots first, ..., last - 1 of their parents' trajectories:
+   trajectories[m] <- trajectories[ancestors[m]]. */
+int inherit_trajectories(count *trajectories, const count *ancestors, count batch, count particles, count capacity,
+                         count first, count last, int n_threads)
+{
+    Inheriting job = {{0, batch}, trajectories, ancestors, particles, capacity, first, last};
+    return work_together(inherit_sequences, &job, n_threads);
 }

@@ -11,6 +11,8 @@ POINTER, COUNT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 MEANS = ("query_mean", "key_mean", "value_mean", "embedding")
 NOISES = ("query_noise", "key_noise", "value_noise", "attention_noise")
 FACTORS = ("query_factor", "key_factor", "value_factor", "attention_factor")
+PROJECTIONS = ("query", "key", "value")
+"""Wq, Wk, Wv."""
 NET = ("gain_1", "bias_1", "inner", "inner_bias", "outer", "outer_bias", "gain_2", "bias_2")
 
 
@@ -49,7 +51,10 @@ class Filter(ctypes.Structure):
         *_fields(COUNT, "n_uniforms", "scheme", "stop_at_collapse"),
         ("ess_threshold", NUMBER),
         *_fields(POINTER, "keys", "values", "trajectories", "ancestors", "resampled", "increments", "prior"),
-        *_fields(POINTER, "posterior", "parameters", "attention", "collapsed"),
+        *_fields(POINTER, "posterior", "parameters", "attention", "collapsed", "observed"),
+        *_fields(COUNT, "n_inputs", "reach"),
+        *_fields(POINTER, "inputs", "positions", *PROJECTIONS, "normal", "gamma", "completed"),
+        *_fields(POINTER, "last", "previous", "hidden"),
     ]
 
 
@@ -81,6 +86,32 @@ class Replay(ctypes.Structure):
     ]
 
 
+class Encoder(ctypes.Structure):
+    """In encoder.h."""
+
+    _fields_ = [
+        *_fields(COUNT, "d", "n_features", "width"),
+        *_fields(POINTER, "level_scale", "change_scale", "weight", "bias", "recurrent", "recurrent_bias"),
+    ]
+
+
+class Paths(ctypes.Structure):
+    """In paths.c."""
+
+    _fields_ = [
+        *_fields(COUNT, "batch", "paths", "steps", "window", "n_inputs", "n_targets", "n_parameters", "adds_last"),
+        *_fields(POINTER, "last", "previous", "hidden", "known", "positions", *PROJECTIONS, *NOISES),
+        ("noise_strides", Strides),
+        *_fields(POINTER, "draws", "root", "lowest", "highest"),
+        *_fields(COUNT, "past_particles", "past_slots"),
+        *_fields(POINTER, "past_keys", "past_values", "past_trajectories", "parents", "n_past"),
+        *_fields(POINTER, "targets", "parameters"),
+        *_fields(COUNT, "groups", "n_sums"),
+        *_fields(POINTER, "targets_gradient", "draws_gradient", "hidden_gradient"),
+        *_fields(POINTER, "past_keys_gradient", "past_values_gradient", "sums"),
+    ]
+
+
 class Attention(ctypes.Structure):
     """In attention.c."""
 
@@ -91,7 +122,7 @@ class Attention(ctypes.Structure):
     ]
 
 
-STRUCTURES = (Strides, Layer, Filter, Step, Replay, Attention)
+STRUCTURES = (Strides, Layer, Filter, Step, Replay, Encoder, Paths, Attention)
 
 
 def point(structure: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:

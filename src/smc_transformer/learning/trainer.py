@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.learning.averaging import WeightAverage
 from smc_transformer.learning.checkpoint import (
     Checkpoint,
@@ -180,7 +181,10 @@ class _Run:
         """Train from where the run is to its end."""
         n_steps = self.trainer.epochs * self.steps_per_epoch
         try:
-            with progress_report("training", n_steps, enabled=self.trainer.progress) as report:
+            with (
+                threads_for_kernels(),
+                progress_report("training", n_steps, enabled=self.trainer.progress) as report,
+            ):
                 report.advance(self.at.step, self._summary())
                 while not self._finished():
                     self._go_on(report)

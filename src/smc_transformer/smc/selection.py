@@ -46,8 +46,8 @@ def select(
     if informed is not None:
         resampled = resampled & informed
     themselves = torch.arange(n_particles, device=log_weights.device).expand_as(log_weights)
-    # Random numbers are drawn whenever resampling is possible, so that how many depends on the settings alone.
-    if ess_threshold == 0 or not (informed is None or informed.any()):
+    # Random numbers are drawn whether or not a sequence is due, so that how many depends on the settings alone.
+    if ess_threshold == 0:
         return Selection(themselves, log_weights, resampled)
     ancestors = resample(wanted, n_particles, generator)
     ancestors = torch.where(resampled.unsqueeze(-1), ancestors, themselves)

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from smc_transformer.kernels.encoder import EncoderTensors
+
 Position: TypeAlias = int | Int[Tensor, "row"]
 """How many inputs came before: in all rows, or in each."""
 
@@ -38,6 +40,14 @@ class CausalEncoder(nn.Module, ABC):
         self, x: Float[Tensor, "row feature"], state: State, position: Position
     ) -> tuple[Float[Tensor, "row d_model"], State]:
         """The embedding of the input at `position`, given the state after all earlier ones."""
+
+    def kernel_form(self) -> EncoderTensors | None:
+        """How the kernels can embed rows one step at a time; None: they cannot, and torch does it.
+
+        Only the class that defines it is asked, as with observation models. Encodings of the position are added to
+        what this form gives.
+        """
+        return None
 
     def forward(self, x: Float[Tensor, "row time feature"]) -> Float[Tensor, "row time d_model"]:
         """The embeddings alone."""

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.nn.encoders.base import CausalEncoder, Position, State
 
 
@@ -56,6 +57,10 @@ class ChangesEncoder(CausalEncoder):
         previous = torch.where(is_first, x, state[0])
         embedding, inner_state = self.inner.step(self._features(x, previous), state[1:], position)
         return embedding, (x, *inner_state)
+
+    def kernel_form(self) -> EncoderTensors | None:
+        inner = self.inner.kernel_form()
+        return None if inner is None else inner._replace(level_scale=self.level_scale, change_scale=self.change_scale)
 
     def _features(self, x: Float[Tensor, "*batch feature"], previous: Float[Tensor, "*batch feature"]) -> Tensor:
         return torch.cat((x / self.level_scale, torch.asinh((x - previous) / self.change_scale)), dim=-1)

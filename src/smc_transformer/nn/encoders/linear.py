@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.nn.encoders.base import Position, ResumingEncoder, State
 from smc_transformer.nn.encoders.position import make_position
 
@@ -25,3 +26,6 @@ class LinearEncoder(ResumingEncoder):
         if self.position is not None:
             embedding = embedding + self.position(position, x.shape[1]).to(embedding)
         return embedding, ()
+
+    def kernel_form(self) -> EncoderTensors:
+        return EncoderTensors(self.projection.weight, self.projection.bias)

@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.nn.encoders.base import Position, ResumingEncoder, State
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -29,3 +30,10 @@ class RecurrentEncoder(ResumingEncoder):
         embedding, memory = self.cell(x, before if isinstance(self.cell, nn.LSTM) else before[0])
         tensors = memory if isinstance(memory, tuple) else (memory,)
         return embedding, tuple(tensor.transpose(0, 1) for tensor in tensors)
+
+    def kernel_form(self) -> EncoderTensors | None:
+        cell = self.cell
+        if not isinstance(cell, nn.GRU) or cell.num_layers > 1:
+            return None
+        weights = dict(cell.named_parameters())
+        return EncoderTensors(*(weights[f"{name}_l0"] for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")))

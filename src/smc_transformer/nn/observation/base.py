@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from smc_transformer.kernels.elliptical import Elliptical
+from smc_transformer.nn.noise import standard_normal
 from smc_transformer.predictive import Components, Mixture
 
 
@@ -69,6 +70,15 @@ class ObservationModel(nn.Module, ABC):
         that its parent's answer relied on (see `inference.engine`).
         """
         return None
+
+    def standard_draws(
+        self, shape: tuple[int, ...], like: Tensor, generator: Generator | None
+    ) -> Float[Tensor, "*batch n_targets"]:
+        """Draws of a standard distribution that `EllipticalComponents.place` makes into targets.
+
+        Asked only of a class with a `kernel_form` of its own: by default those of a Gaussian.
+        """
+        return standard_normal((*shape, self.n_targets), like, generator)
 
     def n_features(self, n_inputs: int) -> int:
         """Features that the encoder sees of an observation with `n_inputs` coordinates."""

@@ -41,6 +41,10 @@ class EllipticalComponents(Components):
     def covariance(self) -> Float[Tensor, "*#batch target target"]:
         return self.scale.unsqueeze(-1) * self.inflated(self.root @ self.root.T) * self.scale.unsqueeze(-2)
 
+    def place(self, draws: Float[Tensor, "*batch target"]) -> Float[Tensor, "*batch target"]:
+        """The targets that draws of the standard distribution stand for."""
+        return self.location + self.scale * (draws * self.root if self.root.numel() == 1 else draws @ self.root.T)
+
     def inflated(self, squared_width: Float[Tensor, "*_"]) -> Float[Tensor, "*_"]:
         """The variance of a target of this squared width: the same, unless the tails are heavy."""
         return squared_width

@@ -36,8 +36,7 @@ class GaussianComponents(EllipticalComponents):
         return 0.5 * torch.special.erfc((self.location - x) / (self.width * math.sqrt(2)))
 
     def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:
-        noise = standard_normal(tuple(self.location.shape), self.location, generator)
-        return self.location + self.scale * (noise * self.root if self.root.numel() == 1 else noise @ self.root.T)
+        return self.place(standard_normal(tuple(self.location.shape), self.location, generator))
 
     def complete(
         self,

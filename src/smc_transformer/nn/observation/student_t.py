@@ -54,7 +54,8 @@ class StudentTComponents(EllipticalComponents):
         return torch.as_tensor(stdtr(self.degrees.item(), standard.double().cpu().numpy())).to(standard)
 
     def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:
-        precision = self._precision(self.degrees / 2, self.degrees / 2, generator)
+        half = self.degrees / 2
+        precision = draw_gamma(half, half, self.location.shape[:-1], self.location, generator)
         return self.location + self.scale * self._gaussian(generator) / precision.sqrt()
 
     def complete(
@@ -69,7 +70,7 @@ class StudentTComponents(EllipticalComponents):
         residual = (x - self.location) / self.scale
         norm, _ = squared_norm(residual, self.root, observed)
         shape = (self.degrees + observed.sum(dim=-1)) / 2
-        precision = self._precision(shape, (self.degrees + norm) / 2, generator)
+        precision = draw_gamma(shape, (self.degrees + norm) / 2, norm.shape, self.location, generator)
         # Given g, the targets are Gaussian with covariance D R D / g.
         standard = self._gaussian(generator)
         moved = condition(standard, residual * precision.sqrt() - standard, observed, self.root @ self.root.T)
@@ -78,12 +79,14 @@ class StudentTComponents(EllipticalComponents):
     def _gaussian(self, generator: Generator | None) -> Tensor:
         return standard_normal(tuple(self.location.shape), self.location, generator) @ self.root.T
 
-    def _precision(self, shape: Tensor, rate: Tensor, generator: Generator | None) -> Tensor:
-        """Draws of Gamma(shape, rate), one for each row of targets."""
-        rows = self.location.shape[:-1]
-        # torch.distributions.Gamma draws with this function too, but takes no generator.
-        draws = torch._standard_gamma(shape.to(self.location).expand(rows).contiguous(), generator=generator)
-        return (draws / rate).clamp(min=torch.finfo(self.location.dtype).tiny).unsqueeze(-1)
+
+def draw_gamma(
+    shape: Tensor, rate: Tensor, rows: tuple[int, ...], like: Tensor, generator: Generator | None
+) -> Float[Tensor, "*rows 1"]:
+    """Draws of Gamma(shape, rate), one for each row of targets: their precision."""
+    # torch.distributions.Gamma draws with this function too, but takes no generator.
+    draws = torch._standard_gamma(shape.to(like).expand(rows).contiguous(), generator=generator)
+    return (draws / rate).clamp(min=torch.finfo(like.dtype).tiny).unsqueeze(-1)
 
 
 class StudentTObservation(ScaledObservation):
@@ -108,8 +111,15 @@ class StudentTObservation(ScaledObservation):
         location, scale = self.location_and_scale(parameters)
         return StudentTComponents(location, self.root(), scale, self.degrees)
 
+    def standard_draws(
+        self, shape: tuple[int, ...], like: Tensor, generator: Generator | None
+    ) -> Float[Tensor, "*batch n_targets"]:
+        half = self.degrees / 2
+        precision = draw_gamma(half, half, shape, like, generator)
+        return super().standard_draws(shape, like, generator) / precision.sqrt()
+
     def kernel_form(self) -> elliptical.Elliptical:
-        return elliptical.student_t(self.root(), self.bounds(), float(self.degrees))
+        return elliptical.student_t(self.root(), self.bounds(), float(self.degrees.detach()))
 
     def standardised(
         self,

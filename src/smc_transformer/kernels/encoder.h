@@ -1,0 +1,101 @@
+/* The embeddings of a block of rows that see inputs of their own: a linear map or a GRU, maybe of levels and changes. */
+
+#ifndef SMC_TRANSFORMER_ENCODER_H
+#define SMC_TRANSFORMER_ENCODER_H
+
+#include "layer.h"
+
+/* Laid out as torch has it. Mirrored by `Encoder` in structures.py.
+
+   The map sees u = x, or with scales u = (x / level, asinh((x - previous) / change)). A linear map gives
+   e = weight u + bias; a GRU, whose state h is its embedding, has gates in the order r, z, n:
+
+       r = s(W_r u + U_r h),  z = s(W_z u + U_z h),  n = tanh(W_n u + r * (U_n h)),  e = (1 - z) * n + z * h. */
+typedef struct {
+    count d, n_features, width;             /* width: how many numbers u has */
+    const real *level_scale, *change_scale; /* (n_features), or NULL */
+    const real *weight, *bias;              /* (d, width), (d); of a GRU (3 d, width), (3 d) */
+    const real *recurrent, *recurrent_bias; /* (3 d, d), (3 d); NULL: a linear map */
+} Encoder;
+
+/* Transposed weights, and what a block of rows leaves for going back. */
+typedef struct {
+    real *weight, *recurrent;
+} EncoderWeights;
+
+typedef struct {
+    real *inputs;  /* u, padded(width) a row */
+    real *gates;   /* r, z, n, padded(3 d) a row */
+    real *recalled; /* W h + b of all gates, padded(3 d) a row */
+} EncoderRows;
+
+static inline count n_gates(const Encoder *encoder) { return encoder->recurrent ? 3 * encoder->d : encoder->d; }
+
+static void prepare_encoder(EncoderWeights *weights, const Encoder *encoder)
+{
+    weights->weight = transposed(encoder->weight, n_gates(encoder), encoder->width);
+    weights->recurrent = encoder->recurrent ? transposed(encoder->recurrent, 3 * encoder->d, encoder->d) : scratch(1);
+}
+
+static void prepare_encoder_rows(EncoderRows *rows, const Encoder *encoder, count n_rows)
+{
+    rows->inputs = scratch(n_rows * padded(encoder->width));
+    rows->gates = scratch(n_rows * padded(3 * encoder->d));
+    rows->recalled = scratch(n_rows * padded(3 * encoder->d));
+}
+
+/* 1 / (1 + exp(-x)) and tanh(x) without branches, by the exponential of a number below 0. */
+static inline real sigmoid(real x)
+{
+    real small = exp_negative(x < 0 ? x : -x), share = 1 / (1 + small);
+    return x < 0 ? small * share : share;
+}
+
+static inline real hyperbolic_tangent(real x)
+{
+    real small = exp_negative(x < 0 ? 2 * x : -2 * x), size = (1 - small) / (1 + small);
+    return x < 0 ? -size : size;
+}
+
+/* The inputs u of one row, from what it sees and what it saw before. */
+static inline void see(const Encoder *encoder, const real *x, const real *previous, real *u)
+{
+    count n = encoder->n_features;
+    for (count i = 0; i < n; i++) {
+        if (!encoder->level_scale) {
+            u[i] = x[i];
+            continue;
+        }
+        real change = (x[i] - previous[i]) / encoder->change_scale[i];
+        u[i] = x[i] / encoder->level_scale[i];
+        u[n + i] = sizeof(real) == 4 ? (real)asinhf((float)change) : (real)asinh((double)change);
+    }
+}
+
+/* Embeddings of a block of rows whose inputs are in rows->inputs; `hidden` and `out` have padded(d) a row. */
+static void embed_block(const Encoder *encoder, const EncoderWeights *weights, EncoderRows *rows, const real *hidden,
+                        real *out)
+{
+    count d = encoder->d, stride = padded(d), wide = padded(3 * d);
+    if (!encoder->recurrent) {
+        for (count row = 0; row < BLOCK; row++) memcpy(out + row * stride, encoder->bias, d * sizeof(real));
+        multiply(rows->inputs, encoder->width, weights->weight, out, d);
+        return;
+    }
+    for (count row = 0; row < BLOCK; row++) {
+        memcpy(rows->gates + row * wide, encoder->bias, 3 * d * sizeof(real));
+        memcpy(rows->recalled + row * wide, encoder->recurrent_bias, 3 * d * sizeof(real));
+    }
+    multiply(rows->inputs, encoder->width, weights->weight, rows->gates, 3 * d);
+    multiply(hidden, d, weights->recurrent, rows->recalled, 3 * d);
+    for (count row = 0; row < BLOCK; row++) {
+        real *restrict gate = rows->gates + row * wide;
+        const real *restrict recalled = rows->recalled + row * wide, *restrict h = hidden + row * stride;
+        real *restrict e = out + row * stride;
+        for (count i = 0; i < 2 * d; i++) gate[i] = sigmoid(gate[i] + recalled[i]);
+        for (count i = 0; i < d; i++) gate[2 * d + i] = hyperbolic_tangent(gate[2 * d + i] + gate[i] * recalled[2 * d + i]);
+        for (count i = 0; i < d; i++) e[i] = gate[2 * d + i] + gate[d + i] * (h[i] - gate[2 * d + i]);
+    }
+}
+
+#endif
