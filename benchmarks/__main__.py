@@ -10,11 +10,25 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import fitting, growth, long_stream, memory, multistep, predictive, startup, stream, training_step
+from benchmarks import (
+    busy,
+    everyday,
+    fitting,
+    growth,
+    long_stream,
+    memory,
+    multistep,
+    predictive,
+    startup,
+    stream,
+    training_step,
+)
 
 RESULTS = Path(__file__).with_name("results.json")
 BENCHMARKS = {
     "training_step": training_step,
+    "everyday": everyday,
+    "busy": busy,
     "predictive": predictive,
     "multistep": multistep,
     "growth": growth,

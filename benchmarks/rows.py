@@ -1,4 +1,4 @@
-"""A trajectory of the table: what was measured, and what was hoped for."""
+"""A line of the table: what was measured, and what was hoped for."""
 
 from collections.abc import Sequence
 
