@@ -16,6 +16,9 @@ from smc_transformer.nn.observation.scaled import ScaledObservation, nearest_cor
 ROUNDING = 1e-11
 """Allowed in float64, relative to the largest number: fifty thousand roundings, some hundred of what is seen."""
 
+MASKED = 1e-8
+"""Allowed with gaps: torch adds 1e-9 to the covariance of a step in which any sequence has one, C only to its own."""
+
 
 def seeded(seed):
     return torch.Generator().manual_seed(seed)

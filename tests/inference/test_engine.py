@@ -36,7 +36,6 @@ def test_every_reason_is_said():
     x[0, 2] = float("nan")
     assert engine.explain_filter(model, model.inference, x) == [
         "step by step: the read-out was replaced",
-        "step by step: the observation model has no kernel form",
         "step by step: proposal 'guided' draws again once the observation is known",
         "step by step: values are missing, and the observation model has features of its own",
     ]

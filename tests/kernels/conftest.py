@@ -76,7 +76,15 @@ def compiled(tmp_path_factory):
         folder = tmp_path_factory.mktemp("compiled")
         (folder / "code.c").write_text(code)
         options = [*loader.FLAGS, "-march=native", "-shared", f"-I{Path(loader.__file__).parent}"]
-        command = [*compiler, *options, str(folder / "code.c"), "-o", str(folder / "code.so"), "-lm"]
+        command = [
+            *compiler,
+            *options,
+            str(folder / "code.c"),
+            str(Path(loader.__file__).parent / "pool.c"),
+            "-o",
+            str(folder / "code.so"),
+            "-lm",
+        ]
         subprocess.run(command, check=True, capture_output=True)
         return ctypes.CDLL(str(folder / "code.so"))
 

@@ -20,7 +20,7 @@ from torch import Generator, Tensor, nn
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.kernels import library
-from smc_transformer.kernels.elliptical import Elliptical
+from smc_transformer.kernels.densities import Elliptical, Form, NegativeBinomial
 from smc_transformer.kernels.filter import FilterOutputs, Gaps, filter_sequences
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import find
@@ -82,7 +82,7 @@ def explain_replay(network: Network, embedding: Tensor, noise: Noise) -> list[st
     reasons = [*_about_numbers(embedding), *_about_attention(network), *_about_read_out(network)]
     if any(isinstance(covariance, FullCovariance) for covariance in network.attention.covariances):
         reasons.append("the covariance of a noise is full")
-    if network.config.predict_change and _has_own_shift(network.observation):
+    if _has_unknown_shift(network):
         reasons.append("the observation model has a shift of its own, whose gradient the kernel does not know")
     if any(eps.requires_grad for eps in noise):
         reasons.append("gradients of the noise are wanted")
@@ -93,6 +93,8 @@ def explain_paths(network: Network, like: Tensor) -> list[str]:
     """Why C cannot draw forecast paths, so that torch goes step by step; none: it can."""
     reasons = [*_about_numbers(like), *_about_attention(network), *_about_read_out(network), *_about_density(network)]
     reasons += _about_encoder(network)
+    if not isinstance(kernel_form(network.observation), Elliptical | None):
+        reasons.append("counts and classes are drawn by torch")
     if torch.is_grad_enabled():
         if any(isinstance(covariance, FullCovariance) for covariance in network.attention.covariances):
             reasons.append("the covariance of a noise is full, and gradients are wanted")
@@ -121,7 +123,7 @@ def can_draw_paths(network: Network, like: Tensor) -> bool:
     return _none_of(explain_paths(network, like))
 
 
-def kernel_form(observation: ObservationModel) -> Elliptical | None:
+def kernel_form(observation: ObservationModel) -> Form | None:
     """The form that an observation model tells; None where its class has not said so itself.
 
     An inherited answer does not count: a subclass may have changed anything that its parent's answer relied on.
@@ -180,7 +182,7 @@ def _about_density(network: Network) -> list[str]:
         reasons.append("the observation model has no kernel form")
     if _replaced_methods(observation):
         reasons.append("a method of the observation model was replaced")
-    if network.config.predict_change and _has_own_shift(observation):
+    if _has_unknown_shift(network):
         reasons.append("the observation model has a shift of its own, and the kernel adds the last targets")
     return reasons
 
@@ -222,7 +224,11 @@ def _methods(kind: type) -> frozenset[str]:
     return frozenset(name for name in dir(kind) if callable(getattr(kind, name)))
 
 
-def _has_own_shift(observation: ObservationModel) -> bool:
+def _has_unknown_shift(network: Network) -> bool:
+    """Whether last targets are added to the parameters in another way than the kernels do it."""
+    observation = network.observation
+    if not network.config.predict_change or isinstance(kernel_form(observation), NegativeBinomial):
+        return network.config.predict_change and "shift" in vars(observation)
     return type(observation).shift is not ObservationModel.shift or "shift" in vars(observation)
 
 
@@ -258,16 +264,17 @@ def run_filter(
     form = kernel_form(network.observation)
     assert form is not None
     batch, n_particles, n_steps, _ = noise.query.shape
-    gaps = _gaps(network, form, x, n_particles)
+    gaps = _gaps(network, form, x, n_particles) if isinstance(form, Elliptical) else None
     # Drawn as `select` and `complete` would draw them, step by step.
     n_uniforms = 1 if settings.resampling == "systematic" else n_particles
     uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
     for step in range(n_steps):
         if settings.ess_threshold > 0 and step > 0:
             torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[step])
-        if gaps is not None:
+        if gaps is not None and isinstance(form, Elliptical):
             _draw_missing(gaps, form, step, generator)
     targets = x[:, :, : config.n_targets]
+    added = targets[:, :-1].log1p() if isinstance(form, NegativeBinomial) else targets[:, :-1]
     collapsed = filter_sequences(
         layer_tensors(network, read_out=True),
         form,
@@ -275,7 +282,7 @@ def run_filter(
         embedding,
         _for_factors(attention, noise),
         targets[:, 1:],
-        targets[:, :-1] if config.predict_change else None,
+        added if config.predict_change else None,
         uniforms,
         scheme=settings.resampling,
         ess_threshold=settings.ess_threshold,
@@ -411,7 +418,7 @@ def run_paths(
     attention, encoder = network.attention, network.encoder
     form, density = encoder.kernel_form(), kernel_form(network.observation)
     assert form is not None
-    assert density is not None
+    assert isinstance(density, Elliptical)
     batch, n_paths, n_steps = draws.shape[:3]
     encoder_state = [
         part.unflatten(0, (batch, -1)).expand(-1, n_paths, *part.shape[1:]) for part in state.encoder_state

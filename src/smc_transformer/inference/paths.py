@@ -18,6 +18,7 @@ from smc_transformer.inference.filter import filter_numbers, filter_state, parti
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import Prediction, begin, embed, mutate, receive, spread
+from smc_transformer.kernels.densities import Elliptical
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.observation.elliptical import EllipticalComponents
@@ -57,7 +58,7 @@ def draw_paths(
     shape = (len(state), state.n_particles, future_inputs.shape[1])
     noise = network.attention.draw_noise(*shape, generator)
     draws = None
-    if engine.kernel_form(network.observation) is not None:
+    if isinstance(engine.kernel_form(network.observation), Elliptical):
         draws = network.observation.standard_draws(shape, state.last, generator)
     if first is None and draws is not None and engine.can_draw_paths(network, draws):
         return Paths(*engine.run_paths(network, state, future_inputs, noise, draws))

@@ -1,4 +1,4 @@
-/* The particle filter over whole sequences of values whose distribution is a Gaussian or a Student-t.
+/* The particle filter over whole sequences: Gaussian and Student-t values, counts and classes.
 
    Missing targets are drawn by each particle given those of the step that are observed; from there on the particle has
    inputs of its own, and so embeddings of its own, for as long as the encoder remembers them.
@@ -9,6 +9,7 @@
 #include "encoder.h"
 #include "pool.h"
 
+enum { ELLIPTICAL, NEGATIVE_BINOMIAL, CATEGORICAL };
 enum { MULTINOMIAL, RESIDUAL, STRATIFIED, SYSTEMATIC }; /* as SCHEMES in filter.py */
 
 typedef struct {
@@ -17,12 +18,13 @@ typedef struct {
     const real *query_noise, *key_noise, *value_noise, *attention_noise;            /* (batch, particles, steps, d) */
     Strides noise_strides;
     const real *targets, *last_targets; /* (batch, steps, n_targets); last_targets NULL: nothing is added */
-    /* Log p(X_t | particle) = constant - log-scales + f(|root^-1 ((X_t - location) / scale)|^2), with f(s) = -s / 2, or
+    count n_parameters, density; /* density: as KINDS in filter.py */
+    /* Elliptical: log p(X_t | particle) = constant - log-scales + f(|root^-1 ((X_t - location) / scale)|^2), with f(s) = -s / 2, or
        -(degrees + n_targets) / 2 log(1 + s / degrees) for a Student-t. Parameters: locations, then log-scales. */
-    count n_parameters;
     const real *root;            /* (n_targets, n_targets), lower triangular */
     const real *lowest, *highest; /* (n_targets): bounds of the log-scales, or NULL: no scales among the parameters */
     double constant, degrees;    /* degrees 0: a Gaussian */
+    double largest_log;          /* of a negative binomial: its log-means and log-dispersions are kept within it */
     const double *uniforms;             /* (steps, batch, n_uniforms): row 0 is not used */
     count n_uniforms, scheme, stop_at_collapse;
     double ess_threshold;
@@ -100,10 +102,41 @@ static void resample(const real *log_weights, count n, const double *uniforms, c
     }
 }
 
+static double within(double x, double largest) { return x < -largest ? -largest : x > largest ? largest : x; }
+
+/* Counts with means mu and dispersions a, so that the variance is mu + a mu^2. */
+static real log_mass_of_counts(const Filter *f, const real *x, const real *parameters)
+{
+    double sum = 0;
+    int sign;
+    for (count i = 0; i < f->n_targets; i++) {
+        double log_mean = within(parameters[i], f->largest_log);
+        double log_dispersion = within(parameters[f->n_targets + i], f->largest_log);
+        double product = (real)exp(log_mean) * (double)(real)exp(log_dispersion), size = 1 / (double)(real)exp(log_dispersion);
+        sum += lgamma_r(x[i] + size, &sign) - lgamma_r(size, &sign) - lgamma_r(x[i] + 1.0, &sign)
+             - (x[i] + size) * log1p(product) + x[i] * log(product);
+    }
+    return (real)sum;
+}
+
+/* One target, the number of a class, by its logits. */
+static real log_mass_of_class(const Filter *f, const real *x, const real *logits)
+{
+    count chosen = (count)x[0];
+    if (!(x[0] >= 0) || chosen >= f->n_parameters) return -INFINITY;
+    real top = -INFINITY;
+    double total = 0;
+    for (count i = 0; i < f->n_parameters; i++) top = logits[i] > top ? logits[i] : top;
+    for (count i = 0; i < f->n_parameters; i++) total += exp((double)(logits[i] - top));
+    return (real)((double)(logits[chosen] - top) - log(total));
+}
+
 /* Log p(X_t | particle); `white` is scratch. */
 static real log_density(const Filter *f, const real *restrict x, const real *restrict parameters, real *restrict white)
 {
     count n = f->n_targets;
+    if (f->density == NEGATIVE_BINOMIAL) return log_mass_of_counts(f, x, parameters);
+    if (f->density == CATEGORICAL) return log_mass_of_class(f, x, parameters);
     real squares = 0, log_scales = 0;
     for (count i = 0; i < n; i++) {
         real rest = x[i] - parameters[i];

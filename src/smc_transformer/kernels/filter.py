@@ -8,12 +8,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smc_transformer.kernels.elliptical import Elliptical
+from smc_transformer.kernels.densities import Categorical, Elliptical, Form, NegativeBinomial
 from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import check, loaded, threads
 from smc_transformer.kernels.structures import MEANS, NOISES, PROJECTIONS, Filter, point, strides_of
 
+KINDS = (Elliptical, NegativeBinomial, Categorical)
+"""The forms of densities that C knows, in the order of their numbers there."""
 SCHEMES = ("multinomial", "residual", "stratified", "systematic")
 """The resampling schemes that C knows, in the order of their numbers there."""
 
@@ -74,7 +76,7 @@ class Gaps(NamedTuple):
 
 def filter_sequences(
     layer: LayerTensors,
-    density: Elliptical,
+    density: Form,
     means: Sequence[Float[Tensor, "batch time d"]],
     embedding: Float[Tensor, "batch time d"],
     noise: Sequence[Float[Tensor, "batch particle time d"]],
@@ -89,7 +91,7 @@ def filter_sequences(
     out: FilterOutputs,
     gaps: Gaps | None = None,
 ) -> Int[Tensor, "batch"]:
-    """Filter whole sequences; `last_targets` are added to the locations, `uniforms` are as many as the scheme needs.
+    """Filter whole sequences; `last_targets` are added to the first parameters, `uniforms` are those of the scheme.
 
     Returns:
         The step, counted from 0, at which each sequence lost all its weight; -1: it did not.
@@ -106,14 +108,19 @@ def filter_sequences(
         n_targets=targets.shape[-1],
         noise_strides=strides,
         n_parameters=n_parameters,
-        constant=density.constant,
-        degrees=density.degrees or 0.0,
+        density=KINDS.index(type(density)),
         n_uniforms=uniforms.shape[-1],
         scheme=SCHEMES.index(scheme),
         stop_at_collapse=stop_at_collapse,
         ess_threshold=ess_threshold,
     )
-    lowest, highest = density.log_scales or (None, None)
+    if isinstance(density, Elliptical):
+        task.constant, task.degrees = density.constant, density.degrees or 0.0
+        lowest, highest = density.log_scales or (None, None)
+        parts = {"root": density.root, "lowest": lowest, "highest": highest}
+        point(task, {name: None if part is None else part.contiguous() for name, part in parts.items()})
+    elif isinstance(density, NegativeBinomial):
+        task.largest_log = density.largest_log
     point(
         task,
         {
@@ -121,9 +128,6 @@ def filter_sequences(
             **dict(zip(NOISES, eps, strict=True)),
             "targets": targets.contiguous(),
             "last_targets": None if last_targets is None else last_targets.contiguous(),
-            "root": density.root.contiguous(),
-            "lowest": None if lowest is None else lowest.contiguous(),
-            "highest": None if highest is None else highest.contiguous(),
             "uniforms": uniforms,
             "collapsed": collapsed,
             **out._asdict(),

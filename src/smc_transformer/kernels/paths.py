@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from smc_transformer.kernels.elliptical import Elliptical
+from smc_transformer.kernels.densities import Elliptical
 from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import check, loaded, threads

@@ -167,7 +167,8 @@ def test_kernels_and_torch_agree_on_a_widened_distribution(observation, factor, 
     by_kernels = increments()
     with disabled():
         by_torch = increments()
-    torch.testing.assert_close(by_kernels, by_torch, rtol=1e-9, atol=1e-10)
+    # With gaps torch adds 1e-9 to the covariance of all sequences, C to that of those with a gap.
+    torch.testing.assert_close(by_kernels, by_torch, rtol=1e-7 if gaps else 1e-9, atol=1e-10)
     assert ((by_kernels - plain).abs().max() > 0.01).item() == (factor != 1.0)
 
 

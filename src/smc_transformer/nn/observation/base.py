@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 
-from smc_transformer.kernels.elliptical import Elliptical
+from smc_transformer.kernels.densities import Form
 from smc_transformer.nn.noise import standard_normal
 from smc_transformer.predictive import Components, Mixture
 
@@ -63,7 +63,7 @@ class ObservationModel(nn.Module, ABC):
         location = parameters[..., : self.n_targets] + last_targets
         return torch.cat((location, parameters[..., self.n_targets :]), dim=-1)
 
-    def kernel_form(self) -> Elliptical | None:
+    def kernel_form(self) -> Form | None:
         """How the filter's kernel should see the distributions; None: it cannot, and torch evaluates them.
 
         Only the class that defines it is asked: a subclass has to define it again, as it may have changed anything
@@ -76,7 +76,7 @@ class ObservationModel(nn.Module, ABC):
     ) -> Float[Tensor, "*batch n_targets"]:
         """Draws of a standard distribution that `EllipticalComponents.place` makes into targets.
 
-        Asked only of a class with a `kernel_form` of its own: by default those of a Gaussian.
+        Asked only of a class whose own `kernel_form` is elliptical: by default those of a Gaussian.
         """
         return standard_normal((*shape, self.n_targets), like, generator)
 

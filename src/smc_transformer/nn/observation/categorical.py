@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from smc_transformer.kernels import densities
 from smc_transformer.nn.observation.base import ObservationModel, WholeNumbers
 from smc_transformer.nn.observation.masked import observed_sum
 from smc_transformer.predictive import Components, Mixture
@@ -95,6 +96,9 @@ class CategoricalObservation(ObservationModel):
 
     def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> CategoricalComponents:
         return CategoricalComponents(parameters)
+
+    def kernel_form(self) -> densities.Categorical:
+        return densities.Categorical()
 
     def n_features(self, n_inputs: int) -> int:
         return self.n_classes + n_inputs - 1

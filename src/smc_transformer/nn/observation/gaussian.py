@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from smc_transformer.kernels import elliptical
+from smc_transformer.kernels import densities
 from smc_transformer.nn.covariance import COVARIANCES
 from smc_transformer.nn.noise import standard_normal
 from smc_transformer.nn.observation.base import ObservationModel, weighted_second_moment
@@ -141,8 +141,8 @@ class GaussianObservation(ObservationModel):
     def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> GaussianComponents:
         return GaussianComponents(parameters, self.covariance.root())
 
-    def kernel_form(self) -> elliptical.Elliptical:
-        return elliptical.gaussian(self.covariance.root().detach())
+    def kernel_form(self) -> densities.Elliptical:
+        return densities.gaussian(self.covariance.root().detach())
 
     def mixture(
         self,

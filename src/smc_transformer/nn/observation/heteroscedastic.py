@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.kernels import elliptical
+from smc_transformer.kernels import densities
 from smc_transformer.nn.observation.gaussian import ClosedFormMixture, GaussianComponents
 from smc_transformer.nn.observation.scaled import ScaledObservation
 
@@ -17,5 +17,5 @@ class HeteroscedasticObservation(ScaledObservation):
         location, scale = self.location_and_scale(parameters)
         return GaussianComponents(location, self.root(), scale)
 
-    def kernel_form(self) -> elliptical.Elliptical:
-        return elliptical.gaussian(self.root(), self.bounds())
+    def kernel_form(self) -> densities.Elliptical:
+        return densities.gaussian(self.root(), self.bounds())

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
+from smc_transformer.kernels import densities
 from smc_transformer.nn.observation.base import ObservationModel, WholeNumbers
 from smc_transformer.nn.observation.masked import observed_sum
 from smc_transformer.predictive import Components
@@ -87,6 +88,9 @@ class NegativeBinomialObservation(ObservationModel):
     def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> NegativeBinomialComponents:
         log_mean, log_dispersion = parameters.clamp(-LARGEST_LOG, LARGEST_LOG).split(self.n_targets, dim=-1)
         return NegativeBinomialComponents(log_mean.exp(), log_dispersion.exp())
+
+    def kernel_form(self) -> densities.NegativeBinomial:
+        return densities.NegativeBinomial(LARGEST_LOG)
 
     def shift(
         self, parameters: Float[Tensor, "*batch n_parameters"], last_targets: Float[Tensor, "*#batch n_targets"]

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from smc_transformer.kernels import elliptical
+from smc_transformer.kernels import densities
 from smc_transformer.nn.noise import standard_normal
 from smc_transformer.nn.observation.elliptical import EllipticalComponents
 from smc_transformer.nn.observation.masked import condition, observed_sum, squared_norm
@@ -118,8 +118,8 @@ class StudentTObservation(ScaledObservation):
         precision = draw_gamma(half, half, shape, like, generator)
         return super().standard_draws(shape, like, generator) / precision.sqrt()
 
-    def kernel_form(self) -> elliptical.Elliptical:
-        return elliptical.student_t(self.root(), self.bounds(), float(self.degrees.detach()))
+    def kernel_form(self) -> densities.Elliptical:
+        return densities.student_t(self.root(), self.bounds(), float(self.degrees.detach()))
 
     def standardised(
         self,

@@ -1,9 +1,11 @@
-"""Distributions with elliptical densities, in the form that the filter's kernel evaluates.
+"""Densities in the forms that the filter's kernel evaluates: elliptical ones, counts and classes.
+
+Elliptical distributions have
 
     log p(x) = constant - sum log scale + f(s),    s = |root^-1 ((x - location) / scale)|^2,
 
 with f(s) = -s / 2 for a Gaussian and -(nu + n) / 2 log(1 + s / nu) for a Student-t. The raw parameters are the
-locations, then the log-scales if there are any.
+locations, then the log-scales if there are any. The forms of counts and classes say what their raw parameters are.
 """
 
 import math
@@ -25,6 +27,20 @@ class Elliptical(NamedTuple):
     """None: there are no scales among the parameters."""
     degrees: float | None = None
     """Degrees of freedom of a Student-t; None: a Gaussian."""
+
+
+class NegativeBinomial(NamedTuple):
+    """Counts: the raw parameters are log-means, then log-dispersions; last targets are added as log(1 + count)."""
+
+    largest_log: float
+    """The parameters are kept between minus this and this."""
+
+
+class Categorical(NamedTuple):
+    """One target, the number of a class: the raw parameters are logits."""
+
+
+Form = Elliptical | NegativeBinomial | Categorical
 
 
 def gaussian(root: Float[Tensor, "target target"], log_scales: Bounds | None = None) -> Elliptical:
