@@ -40,7 +40,7 @@ def test_a_failed_update_leaves_every_state_as_it_was(fitted, size):
 
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_an_interrupted_update_leaves_every_state_as_it_was(fitted, monkeypatch, at):
-    """One row of a series and two of another: three times particles are moved."""
+    """One row of a series and three of another, the first ones together: three times particles are moved."""
     before = fitted.predict(future=future())
     attention, calls = fitted.model.attention, []
     draw_noise = attention.draw_noise
@@ -51,7 +51,7 @@ def test_an_interrupted_update_leaves_every_state_as_it_was(fitted, monkeypatch,
             raise KeyboardInterrupt
         return draw_noise(*arguments)
 
-    rows = pd.concat((series("a", [1.0], start=60), series("b", [1.0, 2.0], start=60))).assign(x=0.0)
+    rows = pd.concat((series("a", [1.0], start=60), series("b", [1.0, 2.0, 1.5], start=60))).assign(x=0.0)
     with monkeypatch.context() as patch:
         patch.setattr(attention, "draw_noise", interrupted)
         with pytest.raises(KeyboardInterrupt):
