@@ -132,8 +132,9 @@ def kernel_form(observation: ObservationModel) -> Form | None:
 
 
 def _none_of(reasons: list[str]) -> bool:
-    for reason in reasons:
-        _say_once(reason)
+    if logger.isEnabledFor(logging.INFO):  # a log that is switched on later has not been told yet
+        for reason in reasons:
+            _say_once(reason)
     return not reasons
 
 
