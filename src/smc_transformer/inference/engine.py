@@ -26,7 +26,7 @@ from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import find
 from smc_transformer.kernels.paths import PathsModel, PathsStart, draw_paths
 from smc_transformer.kernels.replay import replay_outputs
-from smc_transformer.kernels.step import PastSlots, Reach, mutate_particles
+from smc_transformer.kernels.step import PastSlots, mutate_particles
 from smc_transformer.kernels.step import inherit_trajectories as inherit_in_c
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
@@ -346,10 +346,10 @@ def run_step(
     keys: Float[Tensor, "batch particle slot d_model"],
     values: Float[Tensor, "batch particle slot d_model"],
     trajectories: Int[Tensor, "batch particle slot"],
-    reach: Reach,
+    n_slots: Int[Tensor, "batch"],
     past: PastSlots | None = None,
 ) -> tuple[Float[Tensor, "batch particle d_model"], Float[Tensor, "batch particle n_parameters"] | None]:
-    """Write the latents of a slot of each sequence and attend over its window; needs `can_step`.
+    """Write the latents of the next slot of each sequence and attend over its window; needs `can_step`.
 
     Args:
         network: the network.
@@ -358,7 +358,7 @@ def run_step(
         keys: of all slots; written to, like values and trajectories.
         values: likewise.
         trajectories: the particle that holds each slot of each particle's trajectory.
-        reach: the slots to write and to attend to.
+        n_slots: how many slots of each sequence have been written.
         past: slots before the first one, shared with other particles.
 
     Returns:
@@ -367,7 +367,7 @@ def run_step(
     layer = layer_tensors(network, read_out=_none_of([f"read-out in torch: {why}" for why in _about_read_out(network)]))
     means, eps = network.attention.means(embedding), _for_factors(network.attention, noise)
     caches = (keys, values, trajectories)
-    return mutate_particles(layer, means, embedding, eps, *caches, reach, past)
+    return mutate_particles(layer, means, embedding, eps, *caches, n_slots, network.attention.window, past)
 
 
 def run_replay(

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from smc_transformer.inference import engine
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import Moved, ParticleState
-from smc_transformer.kernels.step import PastSlots, Reach
+from smc_transformer.kernels.step import PastSlots
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.encoders.base import State
@@ -181,8 +181,10 @@ def select_particles(
     state.log_weights = selection.log_weights
     state.informed = state.informed & ~selection.resampled
     state.trajectories_are_own = state.trajectories_are_own and not bool(selection.resampled.any())
-    most, first = int(state.n_slots.max()), int((state.n_slots - network.attention.n_earlier(state.n_slots)).min())
-    held = slice(first, most) if most <= state.capacity else slice(0, state.capacity)
+    n_slots = state.n_slots.tolist()
+    held = slice(network.attention.first_slot(min(n_slots)), max(n_slots))
+    if held.stop > state.capacity:
+        held = slice(0, state.capacity)
     engine.inherit_trajectories(state.trajectories, selection.ancestors, held, state.keys)
     if state.has_own_inputs:
         index = selection.ancestors.unsqueeze(-1).expand(-1, -1, state.last.shape[-1])
@@ -203,8 +205,8 @@ def receive(state: ParticleState, last: Float[Tensor, "batch _ n_inputs"]) -> No
 def embed(network: Network, state: ParticleState) -> Float[Tensor, "batch _ d_model"]:
     """The embedding of the last input, one for each sequence or particle."""
     features = network.observation.features(state.last.flatten(0, 1))
-    place, n_own = state.position, state.last.shape[1]
-    position = int(place[0]) if bool((place == place[0]).all()) else place.repeat_interleave(n_own)
+    first, *others = set(state.position.tolist())
+    position = state.position.repeat_interleave(state.last.shape[1]) if others else first
     embedding, state.encoder_state = network.encoder.step(features, state.encoder_state, position)
     return embedding.unflatten(0, state.last.shape[:2])
 
@@ -224,9 +226,9 @@ def mutate(network: Network, state: ParticleState, embedding: Float[Tensor, "bat
     if torch.is_grad_enabled():
         z = _mutate_with_gradients(network, state, embedding, noise)
     elif in_c:
-        reach = _next_slots(network, state)
+        _make_room(network, state)
         caches = (state.keys, state.values, state.trajectories)
-        z, outputs = engine.run_step(network, embedding, noise, *caches, reach, state.past)
+        z, outputs = engine.run_step(network, embedding, noise, *caches, state.n_slots, state.past)
     else:
         z = _mutate_in_torch(network, state, embedding, noise)
     state.n_slots, state.position = state.n_slots + 1, state.position + 1
@@ -303,24 +305,10 @@ def inherit_rows(state: State, ancestors: Int[Tensor, "batch particle"]) -> Stat
     return tuple(tensor[rows] for tensor in state)
 
 
-def _next_slots(network: Network, state: ParticleState) -> Reach:
-    """Where each sequence writes, and what it attends to then."""
-    n_slots, is_ring = state.n_slots, state.capacity == network.config.window
-    if not is_ring and int(n_slots.max()) >= state.capacity:
-        _make_room(state)
-    nothing = torch.zeros_like(n_slots)
-    n_past = nothing if state.past is None else state.past.n_slots
-    first = n_past + n_slots - network.attention.n_earlier(n_past + n_slots)  # counted from the past's first slot
-    return Reach(
-        slot=n_slots % state.capacity,
-        first=nothing if is_ring else (first - n_past).clamp(min=0),
-        last=(n_slots + 1).clamp(max=state.capacity),
-        past_first=first.minimum(n_past),
-    )
-
-
-def _make_room(state: ParticleState) -> None:
-    """Double the capacity."""
+def _make_room(network: Network, state: ParticleState) -> None:
+    """Double the capacity if a sequence has used it up, unless the slots are a ring."""
+    if state.capacity == network.config.window or max(state.n_slots.tolist()) < state.capacity:
+        return
     more = max(16, state.capacity)
 
     def longer(old: Tensor) -> Tensor:
@@ -339,13 +327,17 @@ def _mutate_in_torch(
     """The attention vectors of the next slot, in plain torch: the reference of the kernels."""
     if state.past is not None:
         _copy_past(state, state.past)
-    attention, reach = network.attention, _next_slots(network, state)
+    _make_room(network, state)
+    attention, n_slots = network.attention, state.n_slots
     latents = attention.latents(embedding, noise)
-    written = (torch.arange(len(state)), slice(None), reach.slot)
+    written = (torch.arange(len(state)), slice(None), n_slots % state.capacity)
     state.keys[written], state.values[written], state.trajectories[written] = *latents[1:], state.themselves
-    window = slice(int(reach.first.min()), int(reach.last.max()))
+    is_full = n_slots >= state.capacity  # a ring, of which all slots are seen
+    first = (n_slots - attention.n_earlier(n_slots)).masked_fill(is_full, 0)
+    last = (n_slots + 1).clamp(max=state.capacity)
+    window = slice(int(first.min()), int(last.max()))
     slots = torch.arange(window.start, window.stop)
-    seen = (slots >= reach.first.unsqueeze(-1)) & (slots < reach.last.unsqueeze(-1))
+    seen = (slots >= first.unsqueeze(-1)) & (slots < last.unsqueeze(-1))
     keys, values = state.keys[:, :, window], state.values[:, :, window]
     if not state.trajectories_are_own:
         trajectories = state.trajectories[:, :, window]

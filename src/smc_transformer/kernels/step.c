@@ -10,12 +10,12 @@ typedef struct {
     Strides noise_strides;
     real *keys, *values; /* (batch, particles, capacity, d) */
     count *trajectories; /* (batch, particles, capacity) */
-    count capacity;
-    const count *slot, *first, *last; /* (batch): the slot to write; the slots first, ..., last - 1 are attended to */
+    count capacity, window; /* window: how many slots are attended to, 0: all */
+    const count *n_slots; /* (batch): slots written so far; in a ring, as long as the window, also those written over */
     /* Forecast paths share what the particles they descend from remember; NULL for other particles. */
     const real *past_keys, *past_values; /* (batch, past_particles, past_slots, d) */
     const count *past_trajectories;      /* (batch, past_particles, past_slots) */
-    const count *past_first, *past_last; /* (batch): the slots past_first, ..., past_last - 1 are attended to */
+    const count *past_n_slots;           /* (batch): how many of the past's slots each sequence has, the first ones */
     const count *parents;                /* (batch, particles) */
     count past_particles, past_slots;
     real *z;                           /* (batch, particles, d) */
@@ -23,6 +23,8 @@ typedef struct {
 } Step;
 
 SIZE_OF(Step, step)
+
+static count at_least_0(count n) { return n > 0 ? n : 0; }
 
 typedef struct {
     Pieces blocks;
@@ -40,8 +42,13 @@ static int mutate_blocks(void *job)
     for (count block; ready && (block = take(&((Stepping *)job)->blocks)) >= 0;) {
         count start = block * BLOCK, n_rows = rows - start < BLOCK ? rows - start : BLOCK;
         for (count row = 0; row < n_rows; row++) {
-            count r = start + row, sequence = r / s->particles, written = s->slot[sequence];
-            count slot = (r * s->capacity + written) * d;
+            count r = start + row, sequence = r / s->particles;
+            count n_slots = s->n_slots[sequence], n_past = s->past_keys ? s->past_n_slots[sequence] : 0;
+            count written = n_slots % s->capacity, slot = (r * s->capacity + written) * d;
+            /* What is attended to begins there, counted from the past's first slot. */
+            count begin = s->window ? at_least_0(n_past + n_slots + 1 - s->window) : 0;
+            count first = n_slots < s->capacity ? at_least_0(begin - n_past) : 0;
+            count last = n_slots < s->capacity ? n_slots + 1 : s->capacity;
             count mean = (s->owners == 1 ? sequence : r) * d, noise = place(&s->noise_strides, sequence, r % s->particles, 0);
             count *trajectory = s->trajectories + r * s->capacity;
             multiply_add(work.query, layer->query_factor, s->query_noise + noise, s->query_mean + mean, d);
@@ -49,14 +56,13 @@ static int mutate_blocks(void *job)
             multiply_add(s->values + slot, layer->value_factor, s->value_noise + noise, s->value_mean + mean, d);
             trajectory[written] = r % s->particles;
             count base = sequence * s->particles * s->capacity * d;
-            Slots stretches[2] = {{s->keys + base, s->values + base, trajectory, s->first[sequence],
-                                   s->last[sequence], s->capacity}};
+            Slots stretches[2] = {{s->keys + base, s->values + base, trajectory, first, last, s->capacity}};
             if (s->past_keys) {
                 count past = sequence * s->past_particles, parent = past + s->parents[r];
                 stretches[1] = (Slots){s->past_keys + past * s->past_slots * d,
                                        s->past_values + past * s->past_slots * d,
                                        s->past_trajectories + parent * s->past_slots,
-                                       s->past_first[sequence], s->past_last[sequence], s->past_slots};
+                                       begin < n_past ? begin : n_past, n_past, s->past_slots};
             }
             attend(work.query, stretches, s->past_keys ? 2 : 1, layer, work.shares, work.context + row * stride);
             for (count i = 0; i < d; i++)

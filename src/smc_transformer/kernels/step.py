@@ -22,15 +22,6 @@ class PastSlots(NamedTuple):
     parents: Int[Tensor, "batch path"]  # the particle that each of the present ones descends from
 
 
-class Reach(NamedTuple):
-    """Where a step writes and what it attends to, for each sequence."""
-
-    slot: Int[Tensor, "batch"]  # to write
-    first: Int[Tensor, "batch"]  # the first slot that is attended to
-    last: Int[Tensor, "batch"]  # the slot after the last one that is
-    past_first: Int[Tensor, "batch"]  # the first slot of a shared past that is, and all later ones
-
-
 def mutate_particles(
     layer: LayerTensors,
     means: Sequence[Float[Tensor, "batch _ d"]],
@@ -39,10 +30,13 @@ def mutate_particles(
     keys: Float[Tensor, "batch particle slot d"],
     values: Float[Tensor, "batch particle slot d"],
     trajectories: Int[Tensor, "batch particle slot"],
-    reach: Reach,
+    n_slots: Int[Tensor, "batch"],
+    window: int | None,
     past: PastSlots | None = None,
 ) -> tuple[Float[Tensor, "batch particle d"], Float[Tensor, "batch particle n_out"] | None]:
-    """Write the latents of a slot of each sequence and attend over its window, which may reach into a past.
+    """Write the latents of the next slot of each sequence and attend over its window, which may reach into a past.
+
+    A sequence that has written all slots already writes the oldest again, of a ring as long as the window.
 
     Returns:
         z, and the read-out if the layer has one.
@@ -57,6 +51,7 @@ def mutate_particles(
         owners=embedding.shape[1],
         noise_strides=strides,
         capacity=capacity,
+        window=window or 0,
     )
     tensors: dict[str, Tensor | None] = {
         **dict(zip(MEANS, (part.contiguous() for part in (*means, embedding)), strict=True)),
@@ -64,16 +59,16 @@ def mutate_particles(
         "keys": keys,
         "values": values,
         "trajectories": trajectories,
-        **dict(zip(("slot", "first", "last", "past_first"), reach, strict=True)),
+        "n_slots": n_slots,
         "z": z,
         "parameters": outputs,
     }
     if past is not None:
-        names = ("past_keys", "past_values", "past_trajectories", "past_last", "parents")
+        names = ("past_keys", "past_values", "past_trajectories", "past_n_slots", "parents")
         tensors |= dict(zip(names, past, strict=True))
         task.past_particles, task.past_slots = past.trajectories.shape[1:]
     point(task, tensors)
-    work = z.numel() * (4 * d_model + int(reach.last.max()))
+    work = z.numel() * (4 * d_model + capacity)
     check(loaded(keys).mutate_particles(ctypes.byref(task), ctypes.byref(layer.structure()), threads(work)))
     return z, outputs
 

@@ -66,9 +66,8 @@ class Step(ctypes.Structure):
         *_fields(POINTER, *MEANS, *NOISES),
         ("noise_strides", Strides),
         *_fields(POINTER, "keys", "values", "trajectories"),
-        ("capacity", COUNT),
-        *_fields(POINTER, "slot", "first", "last"),
-        *_fields(POINTER, "past_keys", "past_values", "past_trajectories", "past_first", "past_last", "parents"),
+        *_fields(COUNT, "capacity", "window"),
+        *_fields(POINTER, "n_slots", "past_keys", "past_values", "past_trajectories", "past_n_slots", "parents"),
         *_fields(COUNT, "past_particles", "past_slots"),
         *_fields(POINTER, "z", "parameters"),
     ]
