@@ -6,6 +6,7 @@ own input. The paths are joint over steps and targets; no mean or median is ever
 in C or in a loop over steps.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,6 @@ from smc_transformer.inference.step import Prediction, begin, embed, mutate, rec
 from smc_transformer.kernels.densities import Elliptical
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
-from smc_transformer.nn.observation.elliptical import EllipticalComponents
 from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
 from smc_transformer.support.chunks import chunk_size
 
@@ -55,25 +55,26 @@ def draw_paths(
         generator: source of randomness.
         first: parameters of the first step, where the particles have moved on to it already.
     """
-    shape = (len(state), state.n_particles, future_inputs.shape[1])
-    noise = network.attention.draw_noise(*shape, generator)
-    draws = None
-    if isinstance(engine.kernel_form(network.observation), Elliptical):
-        draws = network.observation.standard_draws(shape, state.last, generator)
-    if first is None and draws is not None and engine.can_draw_paths(network, draws):
-        return Paths(*engine.run_paths(network, state, future_inputs, noise, draws))
+    batch, n_paths, n_steps = len(state), state.n_particles, future_inputs.shape[1]
+
+    def step_noise() -> Noise:
+        return network.attention.draw_noise(batch, n_paths, 1, generator)
+
+    elliptical = isinstance(engine.kernel_form(network.observation), Elliptical)
+    if first is None and elliptical and engine.can_draw_paths(network, state.last):
+        # Drawn in the order of the loop below, so that the same seed gives the same paths.
+        draw = partial(network.observation.standard_draws, (batch, n_paths), state.last, generator)
+        noises, draws = zip(*((step_noise(), draw()) for _ in range(n_steps)), strict=True)
+        noise = Noise(*(torch.cat(parts, dim=2) for parts in zip(*noises, strict=True)))
+        return Paths(*engine.run_paths(network, state, future_inputs, noise, torch.stack(draws, dim=2)))
     found: list[tuple[Tensor, Tensor]] = []
     for ahead, known in enumerate(future_inputs.unbind(dim=1)):
         parameters = first
         if ahead > 0 or parameters is None:
-            parameters = mutate(network, state, embed(network, state), noise.at(ahead)).parameters
-        components = network.observation.components(parameters)
-        if draws is not None and isinstance(components, EllipticalComponents):
-            targets = components.place(draws[:, :, ahead])
-        else:
-            targets = components.sample(generator)
+            parameters = mutate(network, state, embed(network, state), step_noise().at(0)).parameters
+        targets = network.observation.components(parameters).sample(generator)
         found.append((targets, parameters))
-        receive(state, torch.cat((targets, known.unsqueeze(1).expand(-1, state.n_particles, -1)), dim=-1))
+        receive(state, torch.cat((targets, known.unsqueeze(1).expand(-1, n_paths, -1)), dim=-1))
     return Paths(*(torch.stack(steps, dim=2) for steps in zip(*found, strict=True)))
 
 

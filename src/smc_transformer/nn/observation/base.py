@@ -74,7 +74,7 @@ class ObservationModel(nn.Module, ABC):
     def standard_draws(
         self, shape: tuple[int, ...], like: Tensor, generator: Generator | None
     ) -> Float[Tensor, "*batch n_targets"]:
-        """Draws of a standard distribution that `EllipticalComponents.place` makes into targets.
+        """Draws of the standard distribution, as `sample` draws them: targets are location + scale * (root draw).
 
         Asked only of a class whose own `kernel_form` is elliptical: by default those of a Gaussian.
         """
