@@ -60,7 +60,7 @@ def training_step(
     particles, log_weights, ancestral = smooth(model, settings, x, result, n_trajectories, generator)
     # Observations that a trajectory drew for itself are latents like its noise: given them, its data are complete.
     completed = None if result.completed is None else gather_trajectories(result.completed, particles)
-    inputs = trajectory_inputs(model, x, completed)
+    inputs = trajectory_inputs(model, x, completed, particles if ancestral else None)
     read_outs = gather_trajectories(result.read_outs, particles) if ancestral else None
     trajectories = Trajectories(inputs, result.noise, particles, log_weights, read_outs)
     log_density, parameters = OBJECTIVES[model.learning.gradient](model, trajectories)
