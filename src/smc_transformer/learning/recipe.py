@@ -96,8 +96,8 @@ class Recipe:
     ) -> dict[str, list[float]]:
         """Train a new model in place, as in `train_in_stages`, without widening; returns all validation losses.
 
-        Forecasts are of all that follows X_0, ..., X_history. Only the first targets count, as many as there are units:
-        their errors and scores are multiplied by these.
+        Forecasts are of all rows after number `history`; sequences that begin late know less before them. Only the
+        first targets count, as many as there are units: their errors and scores are multiplied by these.
         """
         score = ForecastScore(history, units, n_paths=self.forecast_paths, validation_paths=self.validation_paths)
         stages: dict[str, tuple[Stage | None, Goal]] = {

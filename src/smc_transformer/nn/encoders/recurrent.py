@@ -3,7 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from smc_transformer.kernels import library
 from smc_transformer.kernels.encoder import EncoderTensors
+from smc_transformer.kernels.recurrent import encode_trees, straight_trees
 from smc_transformer.nn.encoders.base import Position, ResumingEncoder, State
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -30,6 +32,21 @@ class RecurrentEncoder(ResumingEncoder):
         embedding, memory = self.cell(x, before if isinstance(self.cell, nn.LSTM) else before[0])
         tensors = memory if isinstance(memory, tuple) else (memory,)
         return embedding, tuple(tensor.transpose(0, 1) for tensor in tensors)
+
+    def encode(self, x: Float[Tensor, "row time feature"]) -> tuple[Float[Tensor, "row time d_model"], State]:
+        form = self.kernel_form()
+        if form is None or not self._is_its_own() or x.requires_grad or library(x) is None:
+            return super().encode(x)
+        among = straight_trees(*x.shape[:2])
+        embedding = encode_trees(form, among.gathered(x.unsqueeze(1)), among).index_select(0, among.nodes.flatten())
+        embedding = embedding.view(*x.shape[:2], -1)
+        return embedding, (embedding[:, -1:],)
+
+    def _is_its_own(self) -> bool:
+        """Whether nobody has changed what C would not know of."""
+        cell = self.cell
+        changed = cell._forward_hooks or cell._forward_pre_hooks or "forward" in vars(cell) or "resume" in vars(self)
+        return type(self) is RecurrentEncoder and type(cell) is nn.GRU and not changed
 
     def kernel_form(self) -> EncoderTensors | None:
         cell = self.cell
