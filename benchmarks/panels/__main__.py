@@ -27,7 +27,7 @@ SEEDLESS = ("seasonal_naive", "auto_ets")
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", nargs="?", choices=("run",), default="run")
+    parser.add_argument("command", nargs="?", choices=("run", "report"), default="run")
     parser.add_argument("--only", nargs="+", choices=PANELS, default=list(PANELS), metavar="PANEL", help="some panels")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["seasonal_naive", "smc"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
@@ -36,9 +36,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="JSON file, to which results are added as they come")
     parser.add_argument("--again", action="store_true", help="run also what the file has")
     parser.add_argument("--data", type=Path, help="folder that has the folder panels")
+    parser.add_argument("--folder", type=Path, default=Path("docs/results"), help="of the report and its results")
     options = parser.parse_args(arguments)
     console = Console(width=140)
-    show(console, run(options, console))
+    if options.command == "report":
+        from benchmarks.panels.report import write_report  # matplotlib: not in the peers' environment
+
+        console.print(f"wrote {write_report(options.folder)}", highlight=False)
+    else:
+        show(console, run(options, console))
 
 
 def run(options: argparse.Namespace, console: Console) -> list[Record]:

@@ -3,13 +3,14 @@
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 
 from benchmarks.panels.methods import METHODS
 from benchmarks.panels.panels import PANELS
 from benchmarks.panels.store import Record
 
-NUMBERS = ("wql", "mase", "coverage_80", "coverage_95", "ratio", "fit_seconds", "predict_seconds")
+NUMBERS = ("wql", "mase", "ratio", "coverage_80", "coverage_95")
+SECONDS = ("fit_seconds", "fit_processor_seconds", "predict_seconds", "predict_processor_seconds")
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,14 @@ class Row:
     n_seeds: int
     wql: float
     mase: float
-    coverage_80: float | None
-    coverage_95: float | None
-    ratio: float
-    fit_seconds: float | None
-    predict_seconds: float | None
+    ratio: float  # WQL / WQL of the seasonal naive forecast
+    coverage_80: float | None = None
+    coverage_95: float | None = None
+    fit_seconds: float | None = None
+    fit_processor_seconds: float | None = None
+    predict_seconds: float | None = None
+    predict_processor_seconds: float | None = None
+    wql_deviation: float | None = None  # between seeds
 
 
 def rows_of(records: list[Record]) -> list[Row]:
@@ -56,7 +60,7 @@ def published_rows() -> list[Row]:
         for method, scores in panel.published.items():
             if method != "Seasonal naive":  # ours stands for it: the same numbers
                 ratio = scores.wql / naive
-                rows.append(Row(panel.name, method, 1, scores.wql, scores.mase, None, None, ratio, None, None))
+                rows.append(Row(panel.name, method, 1, scores.wql, scores.mase, ratio))
     return rows
 
 
@@ -69,8 +73,9 @@ def geometric_means(rows: list[Row]) -> dict[str, tuple[float, int]]:
 
 
 def _means(group: list[Record]) -> dict[str, float | None]:
-    means = {}
-    for name in NUMBERS:
+    means: dict[str, float | None] = {}
+    for name in (*NUMBERS, *SECONDS):
         known = [record[name] for record in group if record.get(name) is not None]
         means[name] = fmean(known) if known else None
+    means["wql_deviation"] = stdev(record["wql"] for record in group) if len(group) > 1 else None
     return means
