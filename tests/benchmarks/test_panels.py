@@ -11,6 +11,7 @@ from benchmarks.panels.__main__ import main
 from benchmarks.panels.forecast import aligned, scores
 from benchmarks.panels.methods import seasonal_naive
 from benchmarks.panels.panels import PANELS, Panel, PanelFileNotFoundError, panel_path, read_panel, split_panel
+from benchmarks.panels.peers.seasons import SEASONS, filled
 from benchmarks.panels.stopwatch import Stopwatch
 from benchmarks.panels.store import read_records
 
@@ -76,6 +77,13 @@ def test_forecasts_are_aligned_by_series_and_time():
     np.testing.assert_array_equal(aligned(split, table, ["y"])[..., 0], split.y)
     with pytest.raises(ValueError, match="1 test rows have no forecast"):
         aligned(split, table.iloc[1:], ["y"])
+
+
+def test_gaps_for_the_peers_are_filled_within_a_series():
+    table = long_table(b=4, a=4)
+    table.loc[[0, 3, 4, 5, 6], "y"] = np.nan
+    assert filled(table)["y"].tolist() == [1, 1, 2, 2, 3, 3, 3, 3]
+    assert set(SEASONS) == {panel.frequency for panel in PANELS.values()}
 
 
 def write_panel(folder, name, table):
