@@ -1,4 +1,4 @@
-"""Paths of the future in which some values are given: the filter goes on through the horizon, and looks back at its end.
+"""Paths of the future in which some values are given: the filter goes on through the horizon, then looks back.
 
 A value that is not given is drawn by each particle, a given one weights the particles, and the ancestral trajectories
 of the last particles are paths from p(future | history, given values). Two things keep enough of them apart:

@@ -36,7 +36,7 @@ class Lookahead:
         self.given = given.double()
 
     def __call__(self, step: int, x: Float[Tensor, "batch #particle n_targets"]) -> Float[Tensor, "batch #particle"]:
-        """log psi of particles that are at x after a step (counted from 0)."""
+        """Log psi of particles that are at x after a step (counted from 0)."""
         rows = self._next_given(step)
         batch = torch.arange(len(rows))
         target = self.given[batch, rows]
