@@ -68,22 +68,22 @@ def test_one_target_given_the_other_and_a_past_input():
     training = {**SHORT, "likelihood_steps": 40, "learning_rate": 1e-2}
     forecaster = make(targets=["y", "z"], past_inputs=["w"], config=LINEAR, training=training, horizon=3)
     forecaster.fit(table, progress=False)
-    free = forecaster.forecast(n_paths=200_000, seed=1)
+    free = forecaster.forecast(n_paths=100_000, seed=1)
     mean, deviation = free.paths[0].mean(axis=0), free.paths[0].std(axis=0)
     values = mean + deviation * np.array([[np.nan, 1.0], [np.nan, np.nan], [0.5, -1.0]])
     given = pd.DataFrame({"unique_id": "a", "ds": [80, 81, 82], "y": values[:, 0], "z": values[:, 1]})
-    found = forecaster.scenario(given, n_paths=20_000, seed=2)
+    found = forecaster.scenario(given, n_paths=10_000, seed=2)
     vectors, fixed = free.paths[0].reshape(len(free.paths[0]), -1), ~np.isnan(values.reshape(-1))
     centre, covariance = vectors.mean(axis=0), np.cov(vectors.T)
     gain = np.linalg.solve(covariance[np.ix_(fixed, fixed)], covariance[fixed]).T
     expected = centre + gain @ (values.reshape(-1)[fixed] - centre[fixed])
     left = np.diag(covariance - gain @ covariance[fixed])
-    drawn = found.paths[0].reshape(20_000, -1)
+    drawn = found.paths[0].reshape(10_000, -1)
     assert (drawn[:, fixed] == values.reshape(-1)[fixed]).all()
     others = ~fixed
-    # The regression is estimated by 200,000 paths: a tenth of the variance of the scenario's at most.
+    # The regression is estimated by 100,000 paths: a tenth of the variance of the scenario's at most.
     error = 4.5 * np.sqrt(1.1 / found.effective_paths["a"])
-    assert found.effective_paths["a"] > 8000
+    assert found.effective_paths["a"] > 4000
     assert (np.abs(drawn.mean(axis=0) - expected)[others] < error * np.sqrt(left[others])).all()
     assert (np.abs(drawn.var(axis=0)[others] / left[others] - 1) < error * np.sqrt(2)).all()
     assert np.abs(expected - centre)[others].max() > 3 * error * deviation.max()  # what was given made a difference
