@@ -1,6 +1,8 @@
 """The forecaster: fit, predict, update, score, backtest, save and load."""
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import Generator
 
+from smc_transformer.forecaster.automatic import choose, provisional
 from smc_transformer.forecaster.backtest import Backtest, run_backtest
 from smc_transformer.forecaster.choosing import chosen_names
 from smc_transformer.forecaster.distrust import Distrust
@@ -23,13 +26,23 @@ from smc_transformer.forecaster.rows import PastRowError, RowError, read_row
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.surprise import surprise_table
 from smc_transformer.forecaster.table import Name, Series, TableError, read_series
-from smc_transformer.forecaster.training import TrainingReport, train
+from smc_transformer.forecaster.training import (
+    TrainingReport,
+    local_cutoffs,
+    local_examples,
+    scaled_examples,
+    train,
+)
 from smc_transformer.model import SMCTransformer
 from smc_transformer.support.checks import check_count
 from smc_transformer.support.randomness import as_generator, derived_generator
 
+logger = logging.getLogger(__name__)
+
 VALIDATION_WINDOWS = 30
 """How many validation windows the default of `val_size` aims at."""
+FEWEST_TRAINING_ROWS = 4
+"""Before the horizon that is held out, for a series to have any held out; through the local view."""
 
 
 class Forecaster:
@@ -39,15 +52,18 @@ class Forecaster:
     the particles. All methods take tables of pandas, polars or pyarrow, and return pandas tables.
 
     Args:
-        input_size: rows of history in a training window. Forecasts use the whole history they are given.
+        input_size: rows of history in a training window. Forecasts use the whole history they are given. None, here and
+            below: chosen from the table, and told in `report.chosen`.
         horizon: steps ahead that the model is trained for, and the default of forecasts.
-        targets: columns to forecast, jointly.
+        targets: columns to forecast, jointly. None: y, or the only column with numbers.
         future_inputs: columns that are known ahead: their value at t informs the prediction of t.
         past_inputs: columns that are observed but not known ahead; forecast jointly with the targets, never plugged in.
         freq: a pandas frequency ("h", "D", "MS", "15min", ...), or a step for whole-number times.
         calendar: cyclic inputs made from the times: "hour", "weekday", "month", "day_of_year".
-        scaling: "standard", "robust", "none" or "log1p", by statistics of each series' training rows; or a dictionary
-            by column.
+        scaling: "local" (the default): each value relative to what simple forecasts say about it, row by row
+            (docs/view.md). "standard", "robust", "none" or "log1p": by statistics of each series' training rows, once
+            for all; or a dictionary of these by column.
+        seasons: lengths of the seasons of the local view, in rows.
         config: settings of `SMCTransformerConfig` to change.
         training: settings of `forecaster.settings.TrainingSettings` to change.
         n_particles: particles that follow each series.
@@ -66,15 +82,16 @@ class Forecaster:
 
     def __init__(
         self,
-        input_size: int = 48,
+        input_size: int | None = None,
         horizon: int = 24,
-        targets: Sequence[str] | str = ("y",),
+        targets: Sequence[str] | str | None = None,
         future_inputs: Sequence[str] | str = (),
         past_inputs: Sequence[str] | str = (),
-        freq: Frequency = "h",
+        freq: Frequency | None = None,
         *,
-        calendar: Sequence[str] | str = (),
-        scaling: str | Mapping[str, str] = "standard",
+        calendar: Sequence[str] | str | None = None,
+        scaling: str | Mapping[str, str] | None = None,
+        seasons: Sequence[int] | int | None = None,
         config: Mapping[str, Any] | None = None,
         training: Mapping[str, Any] | None = None,
         n_particles: int = 64,
@@ -82,7 +99,8 @@ class Forecaster:
         id_column: str = "unique_id",
         time_column: str = "ds",
     ):
-        self.settings = Settings.from_dict({name: value for name, value in locals().items() if name != "self"})
+        self._asked = {name: value for name, value in locals().items() if name != "self"}
+        self.settings = provisional(self._asked)  # what is open is chosen by `fit`
         self._fitted: Fitted | None = None
         self._seen: dict[Path, Seen] | None = None  # of the streams of folders that it knows; None after a fit
         self.report: TrainingReport | None = None
@@ -111,18 +129,29 @@ class Forecaster:
         least the horizon. None: the horizon, or for few series up to a fifth of the rows; 0 for series that are too
         short for that. A progress bar is shown where there is a terminal.
         """
-        settings = self.settings
+        settings, words = choose(self._asked, df)
+        for name, chosen in words.items():
+            logger.info("%s: %s", name, chosen)
         given = read_series(df, settings)
         held_out = [_held_out(series, settings, val_size, len(given)) for series in given]
         training = [series.rows(slice(0, len(series) - n)) for series, n in zip(given, held_out, strict=True)]
         panel = Panel.fit(settings, training)
-        for series in given:
-            panel.beginning(series)  # an error now, not after the training
-        model, report = train(panel, given, training, held_out, progress=progress)
+        begun = [panel.beginning(series) for series in given]  # an error now, not after the training
+        # Held out of what is left.
+        held_out = [n if n < len(series) - 1 else 0 for series, n in zip(begun, held_out, strict=True)]
+        if settings.is_local:
+            cutoffs = local_cutoffs(settings, [len(series) for series in begun], held_out)
+            viewed, states, horizons = panel.begin(begun, cutoffs)
+            examples = local_examples(panel, viewed, horizons, held_out)
+        else:
+            viewed, states, _ = panel.begin(begun)
+            examples = scaled_examples(panel, viewed, held_out)
+        model, report = train(panel, examples, progress=progress)
         until = {series.name: series.times[-1] for series in given}
         fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, derived_generator(settings.seed, 1))
-        fitted.following, _ = fitted.follow(given, fitted.generator)
-        self._fitted, self._seen, self.report = fitted, None, report
+        fitted.following, _ = fitted.follow_viewed(viewed, states, fitted.generator)
+        self.settings = settings
+        self._fitted, self._seen, self.report = fitted, None, replace(report, chosen=words)
         return self
 
     def predict(
@@ -298,7 +327,7 @@ class Forecaster:
         return run_backtest(
             self.settings,
             self._fitted,
-            lambda table: Forecaster(**self.settings.to_dict()).fit(table, progress=progress).fitted,
+            lambda table: Forecaster(**self._asked).fit(table, progress=progress).fitted,
             df,
             n_windows=check_count(n_windows, "n_windows"),
             step_size=horizon if step_size is None else check_count(step_size, "step_size"),
@@ -335,6 +364,7 @@ class Forecaster:
         """
         fitted, journal = read_folder(Path(path))
         forecaster = cls(**fitted.settings.to_dict())
+        forecaster.settings = fitted.settings
         forecaster._fitted, forecaster._seen = fitted, {Path(path).resolve(): journal.seen}
         for cells in journal.rows:
             try:
@@ -386,8 +416,9 @@ def _held_out(series: Series, settings: Settings, val_size: int | None, n_series
                 f"window of {settings.window_length}"
             )
         return val_size
-    if len(series) < settings.window_length + settings.horizon:
+    needed = FEWEST_TRAINING_ROWS if settings.is_local else settings.input_size
+    if len(series) < needed + 2 * settings.horizon:
         return 0
     # Few series have few windows at their end: hold out more rows, as far as a fifth of them goes.
     wanted = settings.horizon + -(-VALIDATION_WINDOWS // n_series) - 1
-    return max(settings.horizon, min(wanted, len(series) // 5, len(series) - settings.window_length))
+    return max(settings.horizon, min(wanted, len(series) // 5, len(series) - needed - settings.horizon))

@@ -98,7 +98,7 @@ class Forecast:
         x = table.loc[list(self.names), list(self.targets)].to_numpy(float)
         scaled = np.full((len(x), 1, self.first.components.mean.shape[-1]), np.nan)
         slopes = np.zeros(len(x))
-        for number, scaler in enumerate(self.scalers):
+        for number, scaler in enumerate(one.row(0) for one in self.scalers):
             impossible = scaler.logarithmic & (x[number] < 0)
             own = np.where(impossible, np.nan, x[number])
             scaled[number, 0, : len(self.targets)] = scaler.transform(own)

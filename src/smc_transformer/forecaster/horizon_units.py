@@ -15,7 +15,11 @@ def to_model(series: Series, settings: Settings, scaler: Scaler) -> Float[np.nda
 
 
 def to_table(
-    paths: Float[np.ndarray, "path horizon target"], scaler: Scaler
+    paths: Float[np.ndarray, "path horizon target"], scaler: Scaler, positive: tuple[bool, ...] = ()
 ) -> Float[np.ndarray, "path horizon target"]:
-    """Paths of the targets as the user sees them; `scaler` is that of the targets alone."""
-    return scaler.inverse(paths)
+    """Paths of the targets as the user sees them; `scaler` is that of the targets alone.
+
+    Targets that are `positive`, as they have never been below 0, end at 0.
+    """
+    values = scaler.inverse(paths)
+    return np.maximum(values, np.where(positive, 0.0, -np.inf)) if any(positive) else values

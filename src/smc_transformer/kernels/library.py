@@ -22,7 +22,17 @@ from smc_transformer.kernels.structures import STRUCTURES
 
 logger = logging.getLogger(__name__)
 
-SOURCES = ("pool.c", "filter.c", "step.c", "trajectories.c", "attention.c", "replay.c", "paths.c", "recurrent.c", "noise.c")
+SOURCES = (
+    "pool.c",
+    "filter.c",
+    "step.c",
+    "trajectories.c",
+    "attention.c",
+    "replay.c",
+    "paths.c",
+    "recurrent.c",
+    "noise.c",
+)
 HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "pool.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
