@@ -3,8 +3,10 @@
 import jaxtyping
 import pytest
 import torch
+from helpers.shapes import CheckOnce
 
 torch.set_num_threads(1)
+jaxtyping.jaxtyped = CheckOnce(jaxtyping.jaxtyped)  # before the import hook puts it on the package's functions
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import torch
 
-from helpers.models import mean_and_error
+from helpers.models import in_float32, mean_and_error
 from smc_transformer.learning import training_step
 
 
@@ -30,13 +30,13 @@ def estimated_gradient(
     model, x, n_particles, *, n_groups=40, runs_per_group=100, seed=0, objective=objective, **options
 ):
     """Gradient estimates (group, ...) by parameter name; each group averages independent runs."""
-    groups = []
+    groups, model, x = [], in_float32(model), x.float()
     for group in range(n_groups):
         runs, generator = x.expand(runs_per_group, -1, -1), torch.Generator().manual_seed(1000 * seed + group)
         values = objective(model, runs, n_particles=n_particles, generator=generator, **options)
         model.zero_grad()
         values.mean().backward()
-        groups.append({name: parameter.grad.clone() for name, parameter in learned(model).items()})
+        groups.append({name: parameter.grad.double() for name, parameter in learned(model).items()})
     return {name: torch.stack([group[name] for group in groups]) for name in groups[0]}
 
 

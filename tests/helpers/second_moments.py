@@ -2,7 +2,7 @@
 
 import torch
 
-from helpers.models import TINY_SEQUENCE, mean_and_error
+from helpers.models import TINY_SEQUENCE, in_float32, mean_and_error
 from helpers.oracles import quadrature
 from smc_transformer.learning import training_step
 
@@ -14,13 +14,13 @@ def training_statistics(model, x, **options):
 
 def em_estimates(model, n_particles, seed, statistics=training_statistics, **options):
     """Statistics (group, 5) of every noise; each group averages 100 independent runs."""
-    groups = []
+    groups, model = [], in_float32(model)
     for group in range(40):
         generator = torch.Generator().manual_seed(1000 * seed + group)
-        x = TINY_SEQUENCE.expand(100, -1, -1)
+        x = TINY_SEQUENCE.float().expand(100, -1, -1)
         found = statistics(model, x, n_particles=n_particles, generator=generator, **options)
         moments = {**found.latent, "observation": found.observation}
-        groups.append(torch.stack([moments[name].reshape(()) for name in quadrature.ResidualSquares._fields]))
+        groups.append(torch.stack([moments[name].reshape(()).double() for name in quadrature.ResidualSquares._fields]))
     return torch.stack(groups)
 
 

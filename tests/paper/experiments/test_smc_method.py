@@ -280,7 +280,9 @@ def test_an_ablation_leaves_one_thing_out_and_can_be_trained(config):
     ablated = smc_settings(config, "covid", "quick")
     assert ablated != full
     small = {**ablated.model, "d_model": 4, "d_ff": 4, "n_particles": 3}
-    stages = {name: None if getattr(ablated, name) is None else STAGE for name in ("likelihood", "forecast")}
+    names = ("squared_error", "likelihood", "forecast")
+    stages = {name: None if getattr(ablated, name) is None else STAGE for name in names}
     facts = SMCMethod(replace(ablated, model=small, particles=4, **stages)).fit(windows(), seed=0)
-    assert ("forecast" in facts) == (ablated.forecast is not None)
+    for name in names:
+        assert (name in facts) == (getattr(ablated, name) is not None)
     assert ("widening" in facts) == (ablated.widen_to is not None)
