@@ -1,7 +1,7 @@
 """Which work C does, and which torch: one place decides, call by call, and says why.
 
-C does five things: the filter over whole sequences, one step of all particles, the embeddings of trajectories with gaps,
-the gradient of the replay, and forecast paths with or without gradients. Each has a list of conditions;
+C does five things: the filter over whole sequences, one step of all particles, the embeddings of trajectories that have
+filled gaps, the gradient of the replay, and forecast paths with or without gradients. Each has a list of conditions;
 `explain_filter`, `explain_step`, `explain_embedding`, `explain_replay` and `explain_paths` return the reasons of those
 that are not met, as sentences (none: C does the work). `can_filter`, `can_step`, `can_embed`, `can_replay` and
 `can_draw_paths` also log them, each once.
@@ -80,7 +80,7 @@ def explain_step(network: Network, embedding: Tensor) -> list[str]:
 
 
 def explain_embedding(network: Network, x: Tensor) -> list[str]:
-    """Why inputs that trajectories share cannot be embedded once for all of them, so that each trajectory is encoded."""
+    """Why inputs that trajectories share cannot be embedded once for all; none: they can."""
     return [f"trajectories encoded one by one: {reason}" for reason in (*_about_numbers(x), *_about_encoder(network))]
 
 
