@@ -17,6 +17,7 @@ from smc_transformer.forecaster.folder.access import read_folder, save_folder
 from smc_transformer.forecaster.folder.journal import JournalError, Seen
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
 from smc_transformer.forecaster.frequency import Frequency, times_after
+from smc_transformer.forecaster.given import read_given
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.rows import PastRowError, RowError, read_row
 from smc_transformer.forecaster.settings import Settings
@@ -170,8 +171,52 @@ class Forecaster:
         seed: int | None = None,
     ) -> Forecast:
         """The forecast as one object, from which all else can be read; arguments as in `predict`."""
-        fitted, h = self.fitted, self.settings.horizon if h is None else check_count(h, "h")
         n_paths = check_count(n_paths, "n_paths")
+        following, times, generator = self._start(df, h, series, seed)
+        return self.fitted.forecast(following, self.read_future(times, future), n_paths, generator)
+
+    def scenario(
+        self,
+        given: Any,
+        df: Any = None,
+        h: int | None = None,
+        *,
+        series: Name | Sequence[Name] | None = None,
+        future: Any = None,
+        n_paths: int = 1000,
+        seed: int | None = None,
+    ) -> Forecast:
+        """What if: a forecast in which some future values are fixed, and all others are drawn given these.
+
+        Its joint paths hold the given values exactly, at every step before and after them the distribution is the
+        conditional one: the filter goes through the horizon, weighted by what is given, and is traced back from its end
+        (`inference/conditioned_paths.py`). `effective_paths` of the forecast says how many independent paths they are
+        worth; there are fewer, and at some point a warning in the log, the less the model expects the values given.
+
+        Given is not the same as caused: the scenario is the future as the model sees it where these values are
+        observed, not where somebody makes them so. Values of a series say nothing about other series.
+
+        Args:
+            given: a table with series, times ahead, and one or more of the targets and past inputs; NaN and absent rows
+                are not given. Future inputs stay in `future`.
+            df: as in `predict`, like all that follows.
+            h: steps ahead; None: the horizon.
+            series: a name or several; None: all.
+            future: the future inputs of the steps ahead.
+            n_paths: joint paths.
+            seed: of the paths.
+        """
+        n_paths = check_count(n_paths, "n_paths")
+        following, times, generator = self._start(df, h, series, seed)
+        last_times = {name: following.series[name].last_time for name in times}
+        values = read_given(given, self.settings, times, last_times)
+        return self.fitted.scenario(following, self.read_future(times, future), values, n_paths, generator)
+
+    def _start(
+        self, df: Any, h: int | None, series: Name | Sequence[Name] | None, seed: int | None
+    ) -> tuple[Following, dict[Name, pd.Index], Generator | None]:
+        """Where a forecast begins: the series as they are followed, the times ahead of those chosen, a generator."""
+        fitted, h = self.fitted, self.settings.horizon if h is None else check_count(h, "h")
         generator: Generator | None = fitted.generator.clone_state() if seed is None else as_generator(seed)
         if df is None:
             following = fitted.following
@@ -181,7 +226,7 @@ class Forecaster:
             chosen = chosen_names(series, given)
             following, _ = fitted.follow([given[name] for name in chosen], generator)
         times = {name: times_after(following.series[name].last_time, h, self.settings.freq) for name in chosen}
-        return fitted.forecast(following, self.read_future(times, future), n_paths, generator)
+        return following, times, generator
 
     def update(self, df_new: Any, level: Numbers = (80, 95), *, distrust: Number | None = None) -> pd.DataFrame:
         """Follow the series over new rows: a filter step for each, no new training, at the cost of the new rows only.

@@ -1,7 +1,8 @@
 """What a fit leaves behind: a model, scaling, and the particles of every series; and how to follow them further."""
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,14 +15,20 @@ from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.following import Follower, Judgement
 from smc_transformer.forecaster.forecast import Forecast
+from smc_transformer.forecaster.horizon_units import to_model, to_table
 from smc_transformer.forecaster.panel import Panel
-from smc_transformer.forecaster.paths import draw_futures
+from smc_transformer.forecaster.paths import draw_futures, draw_scenario
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series
 from smc_transformer.model import SMCTransformer
 from smc_transformer.predictive import VarianceParts
 from smc_transformer.smc.weights import uniform_log_weights
+
+logger = logging.getLogger(__name__)
+
+FEW_PATHS = 100
+"""Independent paths below which a scenario comes with a warning in the log."""
 
 
 class Followed(NamedTuple):
@@ -165,7 +172,7 @@ class Fitted:
             names=names,
             times=tuple(series.times for series in future.values()),
             targets=settings.targets,
-            paths=np.stack([scaler.inverse(paths) for scaler, paths in zip(scalers, scaled, strict=True)]),
+            paths=np.stack([to_table(paths, scaler) for scaler, paths in zip(scalers, scaled, strict=True)]),
             id_column=settings.id_column,
             time_column=settings.time_column,
             scalers=scalers,
@@ -173,4 +180,45 @@ class Fitted:
             parts=VarianceParts(
                 *(part[..., :n_targets].double() * squares for part in (futures.between, futures.within))
             ),
+        )
+
+    def scenario(
+        self,
+        following: Following,
+        future: Mapping[Name, Series],
+        given: Mapping[Name, Float[np.ndarray, "horizon modelled"]],
+        n_paths: int,
+        generator: Generator | None,
+    ) -> Forecast:
+        """The same, with values that are `given` at the times ahead, in the table's units; NaN where none is."""
+        settings, n_targets, names = self.settings, len(self.settings.targets), tuple(future)
+        known = torch.from_numpy(np.stack([self.panel.known(series) for series in future.values()])).float()
+        ahead = [replace(series, values=given[name]) for name, series in future.items()]
+        fixed = [to_model(series, settings, following.series[series.name].scaler) for series in ahead]
+        scaled = torch.from_numpy(np.stack(fixed)).float()
+        drawn = draw_scenario(self.follower, following.fleet, names, known, scaled, n_paths, generator)
+        scalers = tuple(following.series[name].scaler.first(n_targets) for name in names)
+        paths = []
+        for own, series, scaler in zip(drawn.targets[..., :n_targets].double().numpy(), ahead, scalers, strict=True):
+            exact = series.values[:, :n_targets]
+            # What was given, to the last bit: the model's numbers are rounded.
+            paths.append(np.where(np.isnan(exact), to_table(own, scaler), exact))
+        for name, worth in zip(names, drawn.effective.tolist(), strict=True):
+            if worth < min(FEW_PATHS, n_paths / 2):
+                logger.warning(
+                    "the %d paths of series %r in the scenario are worth %.0f independent ones only, as few go through "
+                    "the values given: these are far from what the model expects (a larger n_paths helps)",
+                    *(n_paths, name, worth),
+                )
+        return Forecast(
+            names=names,
+            times=tuple(series.times for series in ahead),
+            targets=settings.targets,
+            paths=np.stack(paths),
+            id_column=settings.id_column,
+            time_column=settings.time_column,
+            scalers=scalers,
+            first=None,
+            parts=None,
+            worth=drawn.effective.numpy(),
         )

@@ -1,17 +1,17 @@
 """Which work C does, and which torch: one place decides, call by call, and says why.
 
-C does five things: the filter over whole sequences, one step of all particles, the embeddings of trajectories that have
-filled gaps, the gradient of the replay, and forecast paths with or without gradients. Each has a list of conditions;
-`explain_filter`, `explain_step`, `explain_embedding`, `explain_replay` and `explain_paths` return the reasons of those
-that are not met, as sentences (none: C does the work). `can_filter`, `can_step`, `can_embed`, `can_replay` and
-`can_draw_paths` also log them, each once.
+C does five things for a network: the filter over whole sequences, one step of all particles, the embeddings of
+trajectories with gaps, the gradient of the replay, and forecast paths with or without gradients. Each has a list of
+conditions; `explain_filter`, `explain_step`, `explain_embedding`, `explain_replay` and `explain_paths` return the
+reasons of those that are not met, as sentences (none: C does the work). `can_filter`, `can_step`, `can_embed`,
+`can_replay` and `can_draw_paths` also log them, each once. What C does for the parts of a network is decided in the
+same way, by `nn.conditions`.
 
 The kernels compute what the classes of this package compute. A user may have put other parts in their place, or changed
 a method of a class or of a single object: hence the exact types, and the comparison of names in `_change_of`.
 """
 
 import functools
-import logging
 from typing import Any, NamedTuple
 
 import torch
@@ -20,11 +20,9 @@ from torch import Generator, Tensor, nn
 
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
-from smc_transformer.kernels import library
 from smc_transformer.kernels.densities import Elliptical, Form, NegativeBinomial
 from smc_transformer.kernels.filter import FilterOutputs, Gaps, filter_sequences
 from smc_transformer.kernels.layer import LayerTensors
-from smc_transformer.kernels.library import find
 from smc_transformer.kernels.paths import PathsModel, PathsStart, draw_paths
 from smc_transformer.kernels.recurrent import encode_trees, trees
 from smc_transformer.kernels.replay import replay_outputs
@@ -32,6 +30,7 @@ from smc_transformer.kernels.step import PastSlots, mutate_particles
 from smc_transformer.kernels.step import inherit_trajectories as inherit_in_c
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
+from smc_transformer.nn.conditions import about_factors, about_noise, about_numbers, in_c
 from smc_transformer.nn.covariance import Covariance, DiagonalCovariance, FullCovariance, IsotropicCovariance
 from smc_transformer.nn.encoders import CausalEncoder, ChangesEncoder
 from smc_transformer.nn.encoders.linear import LinearEncoder
@@ -41,8 +40,6 @@ from smc_transformer.nn.observation import ObservationModel
 from smc_transformer.nn.readout import LinearReadout, TransformerReadout
 from smc_transformer.smc.resampling import multinomial, residual, stratified, systematic
 from smc_transformer.smc.weights import WeightCollapseError
-
-logger = logging.getLogger(__name__)
 
 SCHEMES = {"multinomial": multinomial, "residual": residual, "stratified": stratified, "systematic": systematic}
 """The resampling schemes as C knows them: another function may have been given one of their names."""
@@ -61,7 +58,7 @@ def explain_filter(
     network: Network, settings: InferenceSettings, x: Float[Tensor, "*batch time n_inputs"]
 ) -> list[str]:
     """Why the kernel of whole sequences cannot filter these, so that the filter goes step by step; none: it can."""
-    reasons = [*_about_numbers(x), *_about_attention(network), *_about_read_out(network), *_about_density(network)]
+    reasons = [*about_numbers(x), *_about_attention(network), *_about_read_out(network), *_about_density(network)]
     if settings.resample is not SCHEMES.get(settings.resampling):
         reasons.append(f"resampling scheme {settings.resampling!r} is not one that C knows")
     if settings.propose.draws_again:
@@ -73,38 +70,35 @@ def explain_filter(
 
 def explain_step(network: Network, embedding: Tensor) -> list[str]:
     """Why C cannot take a step of the particles, so that torch does it; none: it can."""
-    reasons = [*_about_numbers(embedding), *_about_attention(network)]
+    reasons = [*about_numbers(embedding), *_about_attention(network)]
     if embedding.requires_grad and torch.is_grad_enabled():
         reasons.append("gradients are wanted")
     return [f"a step in torch: {reason}" for reason in reasons]
 
 
 def explain_embedding(network: Network, x: Tensor) -> list[str]:
-    """Why inputs that trajectories share cannot be embedded once for all; none: they can."""
-    return [f"trajectories encoded one by one: {reason}" for reason in (*_about_numbers(x), *_about_encoder(network))]
+    """Why inputs that trajectories share cannot be embedded once for all, so that each trajectory is encoded."""
+    return [f"trajectories encoded one by one: {reason}" for reason in (*about_numbers(x), *_about_encoder(network))]
 
 
 def explain_replay(network: Network, embedding: Tensor, noise: Noise) -> list[str]:
     """Why C cannot replay trajectories and give the gradient of it, so that torch does it; none: it can."""
-    reasons = [*_about_numbers(embedding), *_about_attention(network), *_about_read_out(network)]
-    if any(isinstance(covariance, FullCovariance) for covariance in network.attention.covariances):
-        reasons.append("the covariance of a noise is full")
+    reasons = [*about_numbers(embedding), *_about_attention(network), *_about_read_out(network)]
+    reasons += about_factors(network.attention.covariances)
     if _has_unknown_shift(network):
         reasons.append("the observation model has a shift of its own, whose gradient the kernel does not know")
-    if any(eps.requires_grad for eps in noise):
-        reasons.append("gradients of the noise are wanted")
+    reasons += about_noise(noise)
     return [f"a replay in torch: {reason}" for reason in reasons]
 
 
 def explain_paths(network: Network, like: Tensor) -> list[str]:
     """Why C cannot draw forecast paths, so that torch goes step by step; none: it can."""
-    reasons = [*_about_numbers(like), *_about_attention(network), *_about_read_out(network), *_about_density(network)]
+    reasons = [*about_numbers(like), *_about_attention(network), *_about_read_out(network), *_about_density(network)]
     reasons += _about_encoder(network)
     if not isinstance(kernel_form(network.observation), Elliptical | None):
         reasons.append("counts and classes are drawn by torch")
     if torch.is_grad_enabled():
-        if any(isinstance(covariance, FullCovariance) for covariance in network.attention.covariances):
-            reasons.append("the covariance of a noise is full, and gradients are wanted")
+        reasons += [f"{reason}, and gradients are wanted" for reason in about_factors(network.attention.covariances)]
         if isinstance(_position(network.encoder), LearnedPosition):
             reasons.append("positions are learned, and gradients are wanted")
     return [f"paths step by step: {reason}" for reason in reasons]
@@ -112,27 +106,27 @@ def explain_paths(network: Network, like: Tensor) -> list[str]:
 
 def can_filter(network: Network, settings: InferenceSettings, x: Float[Tensor, "*batch time n_inputs"]) -> bool:
     """Whether the kernel of whole sequences filters these: `run_filter`."""
-    return _none_of(explain_filter(network, settings, x))
+    return in_c(explain_filter(network, settings, x))
 
 
 def can_step(network: Network, embedding: Tensor) -> bool:
     """Whether C takes a step from this embedding: `run_step`."""
-    return _none_of(explain_step(network, embedding))
+    return in_c(explain_step(network, embedding))
 
 
 def can_embed(network: Network, x: Tensor) -> bool:
     """Whether inputs that trajectories share are embedded once: `run_embedding`."""
-    return _none_of(explain_embedding(network, x))
+    return in_c(explain_embedding(network, x))
 
 
 def can_replay(network: Network, embedding: Tensor, noise: Noise) -> bool:
     """Whether C replays trajectories: `run_replay`."""
-    return _none_of(explain_replay(network, embedding, noise))
+    return in_c(explain_replay(network, embedding, noise))
 
 
 def can_draw_paths(network: Network, like: Tensor) -> bool:
     """Whether C draws forecast paths: `run_paths`."""
-    return _none_of(explain_paths(network, like))
+    return in_c(explain_paths(network, like))
 
 
 def kernel_form(observation: ObservationModel) -> Form | None:
@@ -141,23 +135,6 @@ def kernel_form(observation: ObservationModel) -> Form | None:
     An inherited answer does not count: a subclass may have changed anything that its parent's answer relied on.
     """
     return observation.kernel_form() if "kernel_form" in vars(type(observation)) else None
-
-
-def _none_of(reasons: list[str]) -> bool:
-    if logger.isEnabledFor(logging.INFO):  # a log that is switched on later has not been told yet
-        for reason in reasons:
-            _say_once(reason)
-    return not reasons
-
-
-@functools.cache
-def _say_once(reason: str) -> None:
-    logger.info(reason)
-
-
-def _about_numbers(like: Tensor) -> list[str]:
-    found = find(like)
-    return [found] if isinstance(found, str) else []
 
 
 def _about_attention(network: Network) -> list[str]:
@@ -378,7 +355,7 @@ def run_step(
     Returns:
         z, and the outputs of the read-out net, before any shift; None where C does not know the read-out.
     """
-    layer = layer_tensors(network, read_out=_none_of([f"read-out in torch: {why}" for why in _about_read_out(network)]))
+    layer = layer_tensors(network, read_out=in_c([f"read-out in torch: {why}" for why in _about_read_out(network)]))
     means, eps = network.attention.means(embedding), _for_factors(network.attention, noise)
     caches = (keys, values, trajectories)
     return mutate_particles(layer, means, embedding, eps, *caches, n_slots, network.attention.window, past)
@@ -533,7 +510,7 @@ def inherit_trajectories(
     like: Tensor,
 ) -> None:
     """Let children take over the held slots of their parents, in place; `like` has the model's type of numbers."""
-    if library(like) is not None:
+    if in_c([f"ancestors in torch: {reason}" for reason in about_numbers(like)]):
         inherit_in_c(trajectories, ancestors, held, like)
         return
     inherited = trajectories[:, :, held]

@@ -15,10 +15,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from smc_transformer.kernels import library
 from smc_transformer.kernels.attention import attend_trajectories
 from smc_transformer.kernels.trajectories import perturb_trajectories
-from smc_transformer.nn.covariance import COVARIANCES, Covariance, DiagonalCovariance, IsotropicCovariance
+from smc_transformer.nn.conditions import explain_attention, explain_perturbation, in_c
+from smc_transformer.nn.covariance import COVARIANCES, Covariance
 from smc_transformer.nn.noise import standard_normal
 from smc_transformer.smc.genealogy import gather_trajectories
 
@@ -148,7 +148,7 @@ class StochasticSelfAttention(nn.Module):
 
     def attend_all(self, latents: Latents) -> Float[Tensor, "batch particle time d_model"]:
         """The mean of z at every step at once, each over its own causal window."""
-        if library(latents.query) is not None:
+        if in_c(explain_attention(latents.query)):
             return self.output(attend_trajectories(*latents, self.n_heads, self.window))
         shape, device = latents.query.shape, latents.query.device
         mask = torch.ones(shape[-2], shape[-2], dtype=torch.bool, device=device).tril()
@@ -161,9 +161,7 @@ class StochasticSelfAttention(nn.Module):
 
 def _noisy(mean: Tensor | None, covariance: Covariance, eps: Tensor, trajectories: Tensor | None) -> Tensor:
     """Mean + S^(1/2) eps, with the eps of given trajectories."""
-    # Only for a `scale` that is known to be a product with the factor; the kernel has no gradient for the noise.
-    known = type(covariance) in (IsotropicCovariance, DiagonalCovariance) and "scale" not in vars(covariance)
-    if trajectories is not None and known and not eps.requires_grad and library(eps) is not None:
+    if trajectories is not None and in_c(explain_perturbation(covariance, eps)):
         return perturb_trajectories(mean, covariance.factor.expand(covariance.size), eps, trajectories)
     deviation = covariance.scale(eps if trajectories is None else gather_trajectories(eps, trajectories))
     return deviation if mean is None else mean + deviation

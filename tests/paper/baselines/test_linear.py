@@ -31,10 +31,11 @@ def test_naive_forecast_is_the_last_value_plus_seen_changes():
 def test_naive_forecast_paths_are_whole_changes_of_training_windows():
     x, _ = vector_sequences(n_sequences=20, n_steps=6)
     data = make_windows(x, n_targets=2, n_modelled=3, history=3)
-    method = fitted(NaiveForecast(), data)
+    method = NaiveForecast()
+    facts = method.fit(data, seed=0)
     history = data.test[:, :4]
     found = method.paths(history, 3, 50, None, 0) - history[:, None, -1:]
-    position = 3 if method._by_position["multistep"] else None
+    position = 3 if facts["by_position"]["multistep"] else None
     seen = {
         tuple((window[s + 1 : s + 4] - window[s]).flatten().mul(1e3).round().int().tolist())
         for window in data.train
@@ -119,23 +120,31 @@ def test_autoregression_of_its_own_data_is_calibrated():
 
 
 def test_autoregression_paths_are_the_naive_recursion():
-    """With a single residual row the path has no randomness left, and is the recursion written out."""
+    """Each step of a path is the regression on what came before, the path's own draws too, plus a training residual."""
     x, _ = vector_sequences(n_sequences=60)
     data = make_windows(x, n_targets=2, history=4)  # the third column is a known input
-    method = fitted(Autoregression(orders=(1, 3)), data)
-    regression, residuals = method._regressions[-1], method._residuals[-1]
-    residuals.rows = torch.tensor([[0.3, -0.2]])
-    known = data.test[:, 5:, 2:]
-    found = method.paths(data.test[:, :5], 6, 2, known, 0)
-    for number, window in enumerate(data.test):
-        values = window[:5].clone()
-        for ahead in range(6):
-            change = regression.intercept.clone()
-            for lag in range(1, regression.order + 1):
-                change += values[-lag] @ regression.slopes[lag - 1]
-            new = values[-1, :2] + change + residuals.rows[0]
-            torch.testing.assert_close(found[number, 0, ahead], new, atol=1e-5, rtol=1e-4)
-            values = torch.cat((values, torch.cat((new, known[number, ahead])).unsqueeze(0)))
+    method = Autoregression(orders=(1, 3))
+    facts = method.fit(data, seed=0)
+    order = facts["order"]
+    assert order > 1
+    coefficients = naive_regression(data.train, order, facts["ridge"])[:, :2]
+
+    def mean(past):
+        return past[-1, :2] + np.concatenate([[1.0], *past[: -order - 1 : -1]]) @ coefficients
+
+    windows = data.train.double().numpy()
+    residuals = np.array([window[t, :2] - mean(window[:t]) for window in windows for t in range(order, len(window))])
+    found = method.paths(data.test[:, :5], 6, 2, data.test[:, 5:, 2:], 0).double().numpy()
+    drawn = []
+    for window, samples in zip(data.test.double().numpy(), found, strict=True):
+        for path in samples:
+            values = window.copy()
+            values[5:, :2] = path
+            for t in range(5, 11):
+                distances = np.abs(residuals - (values[t, :2] - mean(values[:t]))).max(axis=1)
+                assert distances.min() < 1e-4
+                drawn.append(int(distances.argmin()))
+    assert len(set(drawn)) > len(drawn) // 2  # 144 of 288 rows: about 113 different ones
 
 
 def test_autoregression_draws_whole_rows_of_residuals():
@@ -174,7 +183,7 @@ def test_gaps_in_the_history_read_the_last_observed_value(make):
 def test_the_order_is_chosen_on_validation_windows():
     x, _ = vector_sequences(n_sequences=400)
     data = make_windows(x, history=4)
-    assert fitted(Autoregression(), data)._regressions[-1].order >= 2
+    assert Autoregression().fit(data, seed=0)["order"] >= 2
     one = synthetic_windows("model1", n_sequences=1500)
     method = Autoregression(orders=(1, 2))
     facts = method.fit(one, seed=0)

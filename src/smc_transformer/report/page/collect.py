@@ -120,8 +120,8 @@ def _targets(
                 mean=plain_list(mean[number, :, place]),
                 quantiles=[plain_list(values[number, :, place]) for values in quantiles],
                 paths=[plain_list(path) for path in forecast.paths[number, :n_shown, :, place]],
-                between=plain_list(forecast.parts.between[number, :, place]),
-                within=plain_list(forecast.parts.within[number, :, place]),
+                between=plain_list(forecast.exact_parts.between[number, :, place]),
+                within=plain_list(forecast.exact_parts.within[number, :, place]),
                 variance_of=f"log(1 + {name})" if kinds[place] == "log1p" else name,
             )
             for place, name in enumerate(forecast.targets)
