@@ -258,7 +258,9 @@ def run_filter(
     # Drawn as `select` and `complete` would draw them, step by step.
     n_uniforms = 1 if settings.resampling == "systematic" else n_particles
     uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
-    for step in range(n_steps):
+    if settings.ess_threshold > 0 and gaps is None:  # the same numbers as one step after the other
+        torch.rand(n_steps - 1, batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[1:])
+    for step in range(n_steps if gaps is not None else 0):
         if settings.ess_threshold > 0 and step > 0:
             torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[step])
         if gaps is not None and isinstance(form, Elliptical):

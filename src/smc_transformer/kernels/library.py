@@ -22,17 +22,8 @@ from smc_transformer.kernels.structures import STRUCTURES
 
 logger = logging.getLogger(__name__)
 
-SOURCES = (
-    "pool.c",
-    "filter.c",
-    "step.c",
-    "trajectories.c",
-    "attention.c",
-    "replay.c",
-    "paths.c",
-    "recurrent.c",
-    "noise.c",
-)
+NAMES = ("pool", "filter", "step", "trajectories", "attention", "replay", "paths", "recurrent", "noise")
+SOURCES = tuple(f"{name}.c" for name in NAMES)
 HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "pool.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 

@@ -40,8 +40,8 @@ class Trees(NamedTuple):
 
 
 def trees(branches: Int[Tensor, "batch trajectory time"], n_branches: int) -> Trees:
-    """The trees of trajectories: at a step those of the same branch, below `n_branches`, see the same and always did."""
-    batch, n_trajectories, n_steps = branches.shape
+    """The trees of trajectories: those of the same branch at a step, below `n_branches`, have the same past."""
+    batch, _, n_steps = branches.shape
     size = max(GROUP, -(-batch // GROUPS))
     n_groups = -(-batch // size)
     there = torch.zeros(n_groups * size, n_steps, n_branches, dtype=torch.bool, device=branches.device)

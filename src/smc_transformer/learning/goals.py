@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.inference.filter import particle_filter
-from smc_transformer.inference.paths import rollout, sample_paths
+from smc_transformer.inference.paths import rollout, rollout_numbers, sample_paths
 from smc_transformer.learning.em import Statistics, merge_statistics
 from smc_transformer.learning.ragged import check_ragged, groups_by_start, split_horizon
 from smc_transformer.learning.step import NUMBERS_AT_ONCE, accumulate_gradients
@@ -138,9 +138,7 @@ class ForecastScore(WeightedGoal):
         total = 0.0
         statistics: list[tuple[Statistics, float]] = []
         for group, (past, future), truth in zip(groups, parts, truths, strict=True):
-            # A path keeps, for the gradient, the keys and values that each of its steps attended to.
-            n_rows = past.shape[1] + future.shape[1]
-            held = 4 * self.n_paths * future.shape[1] * n_rows * model.config.d_model
+            held = rollout_numbers(model, self.n_paths, past, future.shape[1])
             at_once = chunk_size(64 * NUMBERS_AT_ONCE, held)
             forecasts = in_chunks(forecast, at_once, past, future[..., model.config.n_targets :])
             with group.places_of_batch():

@@ -3,9 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from smc_transformer.kernels import library
 from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.kernels.recurrent import encode_trees, straight_trees
+from smc_transformer.nn.conditions import about_numbers, in_c
 from smc_transformer.nn.encoders.base import Position, ResumingEncoder, State
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -35,18 +35,23 @@ class RecurrentEncoder(ResumingEncoder):
 
     def encode(self, x: Float[Tensor, "row time feature"]) -> tuple[Float[Tensor, "row time d_model"], State]:
         form = self.kernel_form()
-        if form is None or not self._is_its_own() or x.requires_grad or library(x) is None:
+        if form is None or not in_c(self.explain(x)):
             return super().encode(x)
         among = straight_trees(*x.shape[:2])
         embedding = encode_trees(form, among.gathered(x.unsqueeze(1)), among).index_select(0, among.nodes.flatten())
         embedding = embedding.view(*x.shape[:2], -1)
         return embedding, (embedding[:, -1:],)
 
-    def _is_its_own(self) -> bool:
-        """Whether nobody has changed what C would not know of."""
-        cell = self.cell
-        changed = cell._forward_hooks or cell._forward_pre_hooks or "forward" in vars(cell) or "resume" in vars(self)
-        return type(self) is RecurrentEncoder and type(cell) is nn.GRU and not changed
+    def explain(self, x: Float[Tensor, "row time feature"]) -> list[str]:
+        """Why C cannot run the cell over whole sequences, so that torch does it; none: it can."""
+        cell, reasons = self.cell, about_numbers(x)
+        if type(self) is not RecurrentEncoder or type(cell) is not nn.GRU or cell.num_layers > 1:
+            reasons.append("the cell is no GRU of one layer")
+        if cell._forward_hooks or cell._forward_pre_hooks or "forward" in vars(cell) or "resume" in vars(self):
+            reasons.append("a method of the encoder was replaced, or a hook is registered on its cell")
+        if x.requires_grad:
+            reasons.append("gradients of the inputs are wanted")
+        return [f"a recurrent encoder in torch: {reason}" for reason in reasons]
 
     def kernel_form(self) -> EncoderTensors | None:
         cell = self.cell
