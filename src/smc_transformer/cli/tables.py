@@ -71,22 +71,6 @@ def kind_of(path: Path | str) -> str:
     return (path.with_suffix("") if compression_of(path) else path).suffix.lower()
 
 
-def parse_times(values: "pd.Series[Any]", name: str, time_format: str | None = None) -> "pd.Series[Any]":
-    """Text as timestamps; the first that cannot be one is named with its row (counted from 0)."""
-    import pandas as pd
-
-    form = "ISO8601" if time_format is None else time_format
-    try:
-        return pd.to_datetime(values, format=form)
-    except (ValueError, TypeError) as error:
-        if "timezone" in str(error).lower() or "tz-aware" in str(error).lower():
-            raise TableFileError(f"column {name!r} mixes time zones: write all times in one, such as UTC") from None
-        wrong = (pd.to_datetime(values, format=form, errors="coerce").isna() & values.notna()).to_numpy().nonzero()[0]
-        row = int(wrong[0]) if len(wrong) else 0
-        expected = "ISO 8601 (2024-01-31 13:00)" if time_format is None else time_format
-        raise TableFileError(f"column {name!r}, row {row}: {values.iloc[row]!r} is not a time as {expected}") from None
-
-
 def _read_text(path: Path | str, dialect: Dialect, text_columns: Sequence[str]) -> "pd.DataFrame":
     import pandas as pd
 

@@ -16,7 +16,7 @@ from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.folder.access import read_folder, save_folder
 from smc_transformer.forecaster.folder.journal import JournalError, Seen
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
-from smc_transformer.forecaster.frequency import Frequency, times_after
+from smc_transformer.forecaster.frequency import LONGEST, Frequency, times_after
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.rows import PastRowError, RowError, read_row
 from smc_transformer.forecaster.settings import Settings
@@ -170,7 +170,7 @@ class Forecaster:
         seed: int | None = None,
     ) -> Forecast:
         """The forecast as one object, from which all else can be read; arguments as in `predict`."""
-        fitted, h = self.fitted, self.settings.horizon if h is None else check_count(h, "h")
+        fitted, h = self.fitted, self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
         n_paths = check_count(n_paths, "n_paths")
         generator: Generator | None = fitted.generator.clone_state() if seed is None else as_generator(seed)
         if df is None:
@@ -249,7 +249,7 @@ class Forecaster:
             n_paths: sampled futures behind the numbers.
             progress: show progress bars of trainings where there is a terminal.
         """
-        horizon = self.settings.horizon if h is None else check_count(h, "h")
+        horizon = self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
         return run_backtest(
             self.settings,
             self._fitted,

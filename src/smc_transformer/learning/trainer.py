@@ -39,7 +39,7 @@ from smc_transformer.model import SMCTransformer
 from smc_transformer.smc.weights import WeightCollapseError
 from smc_transformer.support.checks import check_count, check_number
 from smc_transformer.support.progress import ProgressReport, progress_report
-from smc_transformer.support.randomness import derived_generator
+from smc_transformer.support.randomness import LARGEST_SEED, derived_generator
 
 # The purposes for which a run draws random numbers: each has a stream of its own.
 _SHUFFLE, _STEP, _VALIDATION = range(3)
@@ -109,7 +109,7 @@ class Trainer:
         for name in ("epochs", "batch_size", *optional):
             if name not in optional or getattr(self, name) is not None:
                 setattr(self, name, check_count(getattr(self, name), name))
-        self.seed = check_count(self.seed, "seed", at_least=0)
+        self.seed = check_count(self.seed, "seed", at_least=0, at_most=LARGEST_SEED)
         self.learning_rate = check_number(self.learning_rate, "learning_rate", positive=True)
         self.checkpoint_seconds = check_number(self.checkpoint_seconds, "checkpoint_seconds")
         if self.averaging is not None:
