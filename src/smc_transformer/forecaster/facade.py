@@ -103,12 +103,15 @@ class Forecaster:
         """The series that are followed."""
         return list(self.fitted.following.series)
 
-    def fit(self, df: Any, val_size: int | None = None, progress: bool = True) -> "Forecaster":
+    def fit(
+        self, df: Any, val_size: int | None = None, progress: bool = True, *, checkpoint: str | Path | None = None
+    ) -> "Forecaster":
         """Train on a table of series, and follow each of them to its last row.
 
         The last `val_size` rows of each series are held out, to choose weights and the width of intervals by: 0, or at
         least the horizon. None: the horizon, or for few series up to a fifth of the rows; 0 for series that are too
-        short for that. A progress bar is shown where there is a terminal.
+        short for that. A progress bar is shown where there is a terminal. With a `checkpoint`, a folder, a training
+        that was interrupted is resumed by the same call with the same settings and table.
         """
         settings = self.settings
         given = read_series(df, settings)
@@ -117,7 +120,14 @@ class Forecaster:
         panel = Panel.fit(settings, training)
         for series in given:
             panel.beginning(series)  # an error now, not after the training
-        model, report = train(panel, given, training, held_out, progress=progress)
+        model, report = train(
+            panel,
+            given,
+            training,
+            held_out,
+            progress=progress,
+            checkpoint=None if checkpoint is None else Path(checkpoint),
+        )
         until = {series.name: series.times[-1] for series in given}
         fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, derived_generator(settings.seed, 1))
         fitted.following, _ = fitted.follow(given, fitted.generator)

@@ -120,7 +120,9 @@ def _time(cells: dict[str, Any], fitted: Fitted, name: Name, most_steps: int | N
     except TimeOutOfReachError as error:
         raise RowError(f"series {shown(name)}: {error}") from None
     if is_far:
-        raise RowError(f"series {shown(name)}: time {_plain(cells[column])} is more than {most_steps} steps after the last, {last}")
+        raise RowError(
+            f"series {shown(name)}: time {_plain(cells[column])} is more than {most_steps} steps after the last, {last}"
+        )
     return time
 
 

@@ -1,7 +1,10 @@
 """Training of a forecaster's model by the recipe that the experiments found to work (learning/recipe.py)."""
 
+import hashlib
+import json
 import logging
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from jaxtyping import Float
 from torch import Tensor
@@ -35,7 +38,13 @@ class TrainingReport:
 
 
 def train(
-    panel: Panel, given: list[Series], training: list[Series], held_out: list[int], *, progress: bool
+    panel: Panel,
+    given: list[Series],
+    training: list[Series],
+    held_out: list[int],
+    *,
+    progress: bool,
+    checkpoint: Path | None = None,
 ) -> tuple[SMCTransformer, TrainingReport]:
     """A model trained on `training`, its weights and noise chosen by the last rows of `given`, which were held out."""
     settings, n_modelled, history = panel.settings, len(panel.settings.modelled), panel.settings.input_size - 1
@@ -49,7 +58,14 @@ def train(
     # What one unit of each target is in scaled values, in which forecasts are scored.
     units = tuple(panel.units[: len(settings.targets)].tolist())
     losses = recipe.train(
-        model, windows, validation, history=history, units=units, seed=settings.seed, progress=progress
+        model,
+        windows,
+        validation,
+        history=history,
+        units=units,
+        seed=settings.seed,
+        progress=progress,
+        checkpoint=None if checkpoint is None else checkpoint / _run_name(settings),
     )
     widening = 1.0
     if validation is not None and _can_be_widened(settings, model, validation):
@@ -62,6 +78,11 @@ def train(
         forecast=tuple(losses.get("forecast", ())),
         widening=widening,
     )
+
+
+def _run_name(settings: Settings) -> str:
+    """A name for checkpoints that only a training with the same settings has; the data are compared by the trainer."""
+    return hashlib.sha256(json.dumps(settings.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _recipe(settings: Settings) -> Recipe:

@@ -9,7 +9,7 @@ resumed run repeats an uninterrupted one to the bit, and nothing depends on or c
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -316,7 +316,14 @@ class _Run:
         self.last_saved = monotonic()
 
     def _restore(self, path: Path) -> None:
-        tensors, state = load_checkpoint(path)
+        try:
+            self._restore_from(path, *load_checkpoint(path))
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{path} is damaged: {' '.join(str(error).split())}; remove it to begin anew"
+            ) from None
+
+    def _restore_from(self, path: Path, tensors: Mapping[str, dict[str, Tensor]], state: dict[str, Any]) -> None:
         found = state.pop("identity")
         found.setdefault("n_trajectories", found.pop("n_lines", None))  # their name in earlier checkpoints
         differing = [

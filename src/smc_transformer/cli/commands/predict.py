@@ -20,7 +20,7 @@ from smc_transformer.cli.model import (
 )
 from smc_transformer.cli.options import Commands, probability
 from smc_transformer.cli.reading import check_series, read_for_model
-from smc_transformer.cli.writing import check_plots, put_picture, put_table, say_json
+from smc_transformer.cli.writing import check_outputs, put_picture, put_table, say_json
 from smc_transformer.support.as_json import records
 
 
@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    check_plots(options.plot)
+    check_outputs(options.out, options.plot)
     with opened_model(options) as forecaster:
         history = read_for_model(options.data, forecaster, options)
         future = read_for_model(options.future, forecaster, options)

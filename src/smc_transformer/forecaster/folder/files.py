@@ -60,16 +60,25 @@ def replace_folder(path: Path, fitted: Fitted, number: str) -> None:
         }
         with replacing(unfinished / CONFIG) as file:
             file.write((json.dumps(sealed(config), indent=2) + "\n").encode())
+        # A folder cannot be replaced atomically: the old one is moved aside, where `present` finds it if need be.
+        if path.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+            os.replace(path, aside)
+        os.replace(unfinished, path)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
+        if aside.exists() and not path.exists():
+            os.replace(aside, path)
         raise
-    # A folder cannot be replaced atomically: the old one is moved aside, where `present` finds it if need be.
-    if path.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-        os.replace(path, aside)
-    os.replace(unfinished, path)
     sync_folder(unfinished.parent)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def expected_bytes(settings: Settings, n_series: int) -> int:
+    """About how large a folder will be: keys and values of all slots of all particles, and some more."""
+    config = settings.model_config()
+    slots, numbers = config.window or settings.window_length, 2 * config.d_model + 2
+    return 2**20 + 4 * n_series * settings.n_particles * (slots * numbers + 4 * config.d_model)
 
 
 def present(path: Path) -> Path:
