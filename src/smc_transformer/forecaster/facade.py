@@ -19,7 +19,7 @@ from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.folder.access import read_folder, save_folder
 from smc_transformer.forecaster.folder.journal import JournalError, Seen
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
-from smc_transformer.forecaster.frequency import Frequency, times_after
+from smc_transformer.forecaster.frequency import LONGEST, Frequency, times_after
 from smc_transformer.forecaster.given import read_given
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.rows import PastRowError, RowError, read_row
@@ -122,12 +122,15 @@ class Forecaster:
         """The series that are followed."""
         return list(self.fitted.following.series)
 
-    def fit(self, df: Any, val_size: int | None = None, progress: bool = True) -> "Forecaster":
+    def fit(
+        self, df: Any, val_size: int | None = None, progress: bool = True, *, checkpoint: str | Path | None = None
+    ) -> "Forecaster":
         """Train on a table of series, and follow each of them to its last row.
 
         The last `val_size` rows of each series are held out, to choose weights and the width of intervals by: 0, or at
         least the horizon. None: the horizon, or for few series up to a fifth of the rows; 0 for series that are too
-        short for that. A progress bar is shown where there is a terminal.
+        short for that. A progress bar is shown where there is a terminal. With a `checkpoint`, a folder, a training
+        that was interrupted is resumed by the same call with the same settings and table.
         """
         settings, words = choose(self._asked, df)
         for name, chosen in words.items():
@@ -146,7 +149,8 @@ class Forecaster:
         else:
             viewed, states, _ = panel.begin(begun)
             examples = scaled_examples(panel, viewed, held_out)
-        model, report = train(panel, examples, progress=progress)
+        resumed = None if checkpoint is None else Path(checkpoint)
+        model, report = train(panel, examples, progress=progress, checkpoint=resumed)
         until = {series.name: series.times[-1] for series in given}
         fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, derived_generator(settings.seed, 1))
         fitted.following, _ = fitted.follow_viewed(viewed, states, fitted.generator)
@@ -245,7 +249,7 @@ class Forecaster:
         self, df: Any, h: int | None, series: Name | Sequence[Name] | None, seed: int | None
     ) -> tuple[Following, dict[Name, pd.Index], Generator | None]:
         """Where a forecast begins: the series as they are followed, the times ahead of those chosen, a generator."""
-        fitted, h = self.fitted, self.settings.horizon if h is None else check_count(h, "h")
+        fitted, h = self.fitted, self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
         generator: Generator | None = fitted.generator.clone_state() if seed is None else as_generator(seed)
         if df is None:
             following = fitted.following
@@ -323,7 +327,7 @@ class Forecaster:
             n_paths: sampled futures behind the numbers.
             progress: show progress bars of trainings where there is a terminal.
         """
-        horizon = self.settings.horizon if h is None else check_count(h, "h")
+        horizon = self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
         return run_backtest(
             self.settings,
             self._fitted,

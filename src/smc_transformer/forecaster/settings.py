@@ -1,6 +1,6 @@
 """What a forecaster is asked to do: columns, lengths, scaling, and the settings of its model and training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,13 +8,15 @@ import numpy as np
 from torch import Generator
 
 from smc_transformer.config import SMCTransformerConfig
-from smc_transformer.forecaster.frequency import Frequency, check_frequency
+from smc_transformer.forecaster.frequency import LONGEST, Frequency, check_frequency
 from smc_transformer.forecaster.view.local import n_features
+from smc_transformer.inference.settings import MOST_PARTICLES
 from smc_transformer.model import SMCTransformer, split_settings
 from smc_transformer.network import make_observation
 from smc_transformer.nn.observation.base import WholeNumbers
-from smc_transformer.support.checks import check_choice, check_count, check_number
+from smc_transformer.support.checks import check_choice, check_count, check_number, shown
 from smc_transformer.support.choices import CYCLES, SCALINGS
+from smc_transformer.support.randomness import LARGEST_SEED
 from smc_transformer.support.settings import FrozenSettings, check_names
 
 
@@ -68,10 +70,17 @@ class Settings(FrozenSettings):
     time_column: str = "ds"
 
     def __post_init__(self) -> None:
-        self._check_counts("horizon", "n_particles")
-        self._set("input_size", check_count(self.input_size, "input_size", at_least=2))
-        self._set("seed", check_count(self.seed, "seed", at_least=0))
+        self._check_counts("horizon", at_most=LONGEST)
+        self._check_counts("n_particles", at_most=MOST_PARTICLES)
+        self._set("input_size", check_count(self.input_size, "input_size", at_least=2, at_most=LONGEST))
+        self._set("seed", check_count(self.seed, "seed", at_least=0, at_most=LARGEST_SEED))
         self._set("freq", check_frequency(self.freq))
+        for name in ("config", "training"):
+            if not isinstance(getattr(self, name), dict):
+                raise TypeError(f"{name} must be a dictionary of settings, got {shown(getattr(self, name))}")
+        for name in ("id_column", "time_column"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} must be the name of a column, got {shown(getattr(self, name))}")
         if not self.targets:
             raise ValueError("targets must name at least one column, got none")
         for name in self.calendar:
@@ -82,7 +91,7 @@ class Settings(FrozenSettings):
         if twice := sorted({column for column in columns if columns.count(column) > 1}):
             raise ValueError(f"a column has one role only, but {twice} have several")
         self._set("seasons", tuple(check_count(season, "seasons", at_least=2) for season in self.seasons))
-        if isinstance(self.scaling, str):
+        if not isinstance(self.scaling, dict):
             check_choice(self.scaling, SCALINGS, "scaling")
         elif unknown := sorted(set(self.scaling) - set(self.modelled)):
             raise ValueError(f"scaling names columns that are neither targets nor past inputs: {unknown}")
@@ -181,8 +190,10 @@ class Settings(FrozenSettings):
 
 def _names(value: Sequence[str] | str, name: str) -> tuple[str, ...]:
     """Column names as a tuple; one name alone is welcome."""
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{name} must hold column names, got {shown(value)}")
     found = (value,) if isinstance(value, str) else tuple(value)
     for column in found:
         if not isinstance(column, str):
-            raise TypeError(f"{name} must hold column names, got {column!r}")
+            raise TypeError(f"{name} must hold column names, got {shown(column)}")
     return found

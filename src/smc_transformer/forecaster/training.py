@@ -1,7 +1,10 @@
 """Training of a forecaster's model by the recipe that the experiments found to work (learning/recipe.py)."""
 
+import hashlib
+import json
 import logging
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -83,8 +86,10 @@ def local_examples(panel: Panel, viewed: list[Viewed], horizons: list[Horizons],
     return Examples(training, cutoff_windows(panel, viewed, after, lengths) if any(held_out) else None)
 
 
-def train(panel: Panel, examples: Examples, *, progress: bool) -> tuple[SMCTransformer, TrainingReport]:
-    """A model trained on windows, its weights and noise chosen by held-out ones."""
+def train(
+    panel: Panel, examples: Examples, *, progress: bool, checkpoint: Path | None = None
+) -> tuple[SMCTransformer, TrainingReport]:
+    """A model trained on windows, its weights and noise chosen by held-out ones; resumed from a `checkpoint` folder."""
     settings, history = panel.settings, panel.settings.input_size - 1
     windows, validation = examples
     if validation is not None:
@@ -96,7 +101,14 @@ def train(panel: Panel, examples: Examples, *, progress: bool) -> tuple[SMCTrans
     # What one unit of each target is in scaled values, in which forecasts are scored.
     units = tuple(panel.units[: len(settings.targets)].tolist())
     losses = recipe.train(
-        model, windows, validation, history=history, units=units, seed=settings.seed, progress=progress
+        model,
+        windows,
+        validation,
+        history=history,
+        units=units,
+        seed=settings.seed,
+        progress=progress,
+        checkpoint=None if checkpoint is None else checkpoint / _run_name(settings),
     )
     if settings.is_local and settings.support() is None:
         with torch.no_grad():
@@ -113,6 +125,11 @@ def train(panel: Panel, examples: Examples, *, progress: bool) -> tuple[SMCTrans
         forecast=tuple(losses.get("forecast", ())),
         widening=widening,
     )
+
+
+def _run_name(settings: Settings) -> str:
+    """A name for checkpoints that only a training with the same settings has; the data are compared by the trainer."""
+    return hashlib.sha256(json.dumps(settings.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _recipe(settings: Settings) -> Recipe:

@@ -9,7 +9,7 @@ resumed run repeats an uninterrupted one to the bit, and nothing depends on or c
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -40,7 +40,7 @@ from smc_transformer.model import SMCTransformer
 from smc_transformer.smc.weights import WeightCollapseError
 from smc_transformer.support.checks import check_count, check_number
 from smc_transformer.support.progress import ProgressReport, progress_report
-from smc_transformer.support.randomness import derived_generator
+from smc_transformer.support.randomness import LARGEST_SEED, derived_generator
 
 # The purposes for which a run draws random numbers: each has a stream of its own.
 _SHUFFLE, _STEP, _VALIDATION = range(3)
@@ -110,7 +110,7 @@ class Trainer:
         for name in ("epochs", "batch_size", *optional):
             if name not in optional or getattr(self, name) is not None:
                 setattr(self, name, check_count(getattr(self, name), name))
-        self.seed = check_count(self.seed, "seed", at_least=0)
+        self.seed = check_count(self.seed, "seed", at_least=0, at_most=LARGEST_SEED)
         self.learning_rate = check_number(self.learning_rate, "learning_rate", positive=True)
         self.checkpoint_seconds = check_number(self.checkpoint_seconds, "checkpoint_seconds")
         if self.averaging is not None:
@@ -330,7 +330,14 @@ class _Run:
         self.last_saved = monotonic()
 
     def _restore(self, path: Path) -> None:
-        tensors, state = load_checkpoint(path)
+        try:
+            self._restore_from(path, *load_checkpoint(path))
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{path} is damaged: {' '.join(str(error).split())}; remove it to begin anew"
+            ) from None
+
+    def _restore_from(self, path: Path, tensors: Mapping[str, dict[str, Tensor]], state: dict[str, Any]) -> None:
         found = state.pop("identity")
         found.setdefault("n_trajectories", found.pop("n_lines", None))  # their name in earlier checkpoints
         differing = [

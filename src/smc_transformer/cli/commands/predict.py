@@ -22,7 +22,7 @@ from smc_transformer.cli.model import (
 )
 from smc_transformer.cli.options import Commands, number, probability
 from smc_transformer.cli.reading import check_series, read_for_model
-from smc_transformer.cli.writing import check_plots, put_picture, put_table, say_json
+from smc_transformer.cli.writing import check_outputs, put_picture, put_table, say_json
 from smc_transformer.support.as_json import records
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _answer(forecast: "Forecast", options: argparse.Namespace) -> "tuple[str, pd
 def _run(options: argparse.Namespace) -> None:
     if options.first_passage is None and (options.below or options.target is not None):
         raise UsageError("--below and --target go with --first-passage")
-    check_plots(options.plot)
+    check_outputs(options.out, options.plot)
     with opened_model(options) as forecaster:
         history = read_for_model(options.data, forecaster, options)
         future = read_for_model(options.future, forecaster, options)

@@ -30,6 +30,8 @@ SIZE_RATE = 0.1
 ORIGINS = 4
 """Forecasts of each candidate that are running at a time, evenly apart, by which it is judged."""
 ROWS_BEFORE_JUDGING = 2
+MOST_ROWS = 2**53
+"""Of a state that was saved."""
 SMALLEST_FACTOR, LARGEST_FACTOR = 0.05, 20.0
 """Of a multiplicative profile."""
 
@@ -78,6 +80,11 @@ class BankState:
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it by names."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of the arrays."""
+        return [field.name for field in fields(cls)]
 
     def take(self, rows: Any) -> "BankState":
         """Some rows, in memory of their own unless chosen by a slice."""
@@ -184,6 +191,23 @@ class Bank:
             errors=np.zeros(shape),
             n_errors=np.zeros(n_rows),
         )
+
+    def check(self, state: BankState, n_rows: int) -> None:
+        """That a state which was read from a file can be one of so many columns; else a `ValueError`."""
+        for name, expected in self.begin(n_rows).arrays().items():
+            array = getattr(state, name)
+            if array.shape != expected.shape or array.dtype != expected.dtype:
+                raise ValueError(
+                    f"{name} of the view must be {expected.dtype} of shape {expected.shape}, "
+                    f"got {array.dtype} of shape {array.shape}"
+                )
+            if array.dtype == np.int64 and ((array < 0) | (array > MOST_ROWS)).any():
+                raise ValueError(f"{name} of the view must lie between 0 and {MOST_ROWS}")
+            allowed = np.isfinite(array) | (np.isnan(array) & (name in ("latest", "origin_level", "origin_trend")))
+            if not allowed.all():
+                raise ValueError(f"{name} of the view holds NaN or infinite numbers")
+        if (state.size < 0).any() or (state.errors < 0).any() or (state.n_errors < 0).any():
+            raise ValueError("sizes and errors of the view must be at least 0")
 
     def ahead(self, state: BankState, n_steps: int) -> Float[np.ndarray, "row step candidate"]:
         """What each candidate says about the next steps."""

@@ -137,6 +137,14 @@ class LocalView:
         error = np.maximum(error, self.floor)
         return error, np.maximum(0.5 * (error + usual), self.floor)
 
+    def check(self) -> None:
+        """That constants which were read from a file can be those of a view; else a `ValueError`."""
+        if not np.isfinite(self.prior).all():
+            raise ValueError("the prior of a view must hold finite numbers")
+        for name, value in (("noise", self.noise), ("floor", self.floor)):
+            if not (np.isfinite(value) and value > 0):
+                raise ValueError(f"the {name} of a view must be a positive number, got {value}")
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
         return {
