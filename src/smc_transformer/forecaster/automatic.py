@@ -139,8 +139,7 @@ def _frequency(table: pd.DataFrame, id_column: str, time_column: str) -> Any:
     try:
         return infer_frequency(by_series[:1000])
     except ValueError as error:
-        text = str(error).replace("as --freq", "as freq")
-        raise TableError(f"column {time_column!r}: {text}") from None
+        raise TableError(f"column {time_column!r}: {error}") from None
 
 
 def _seasons(freq: Any, n_rows: int, series: Sequence[Series]) -> tuple[int, ...]:
