@@ -154,6 +154,9 @@ class Forecaster:
         else:
             viewed, states, _ = panel.begin(begun)
             examples = scaled_examples(panel, viewed, held_out)
+        if (described := panel.describe(states)) is not None:
+            words["view"] = described
+            logger.info("view: %s", described)
         resumed = None if checkpoint is None else Path(checkpoint)
         model, report = train(panel, examples, progress=progress, checkpoint=resumed)
         until = {series.name: series.times[-1] for series in given}

@@ -167,6 +167,18 @@ class Panel:
             )
         return series.rows(slice(int(complete[0]), None))
 
+    def describe(self, states: Sequence[ViewState]) -> str | None:
+        """What the local view makes of series in words: how much each kind of season counts; None without a view."""
+        banks = [state for state in states if isinstance(state, BankState)]
+        if self.view is None or not banks:
+            return None
+        shares: dict[str, float] = {}
+        weights = self.view.weights(BankState.cat(banks)).mean(axis=0)
+        for name, weight in zip(self.view.bank.names(), weights.tolist(), strict=True):
+            shares[name] = shares.get(name, 0.0) + weight
+        ordered = sorted(shares.items(), key=lambda item: -item[1])
+        return "; ".join(f"{name}: {100 * share:.0f} %" for name, share in ordered if share >= 0.005)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it, without the scalers of the series."""
         found: dict[str, Any] = {"known_scaler": self.known_scaler.to_dict(), "units": self.units.tolist()}

@@ -105,6 +105,8 @@ def _run(options: argparse.Namespace) -> None:
         found = {"training": training, "freq_inferred": options.freq is None}
         say_json({"model": str(options.out), **counts, **settings, **found})
     else:
+        if forecaster.report is not None and "view" in forecaster.report.chosen:
+            say(f"what counts in the local view: {forecaster.report.chosen['view']}")
         say(f"trained on {len(forecaster.series)} series, {len(table)} rows, in {seconds:.0f} seconds")
         say(f"{options.out}: the model, with every series followed to its last row")
 
