@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help setup demo test check lint types bench clean
+.PHONY: help setup demo test check lint types fuzz bench clean
 
 help:  ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -33,6 +33,9 @@ types: setup
 	$(BIN)/mypy
 
 check: lint types test  ## What CI runs
+
+fuzz: setup  ## Try hostile input for some minutes (FUZZ=60 for an hour): crashes, hangs, foreign errors
+	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(FUZZ),10)
 
 bench: setup  ## Measure speed (writes benchmarks/results.json)
 	$(BIN)/python -m benchmarks

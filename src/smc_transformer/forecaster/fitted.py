@@ -22,6 +22,7 @@ from smc_transformer.forecaster.table import Name, Series
 from smc_transformer.model import SMCTransformer
 from smc_transformer.predictive import VarianceParts
 from smc_transformer.smc.weights import uniform_log_weights
+from smc_transformer.support.checks import shown
 
 
 class Followed(NamedTuple):
@@ -160,6 +161,12 @@ class Fitted:
         scalers = tuple(following.series[name].scaler.first(n_targets) for name in names)
         scaled = futures.paths[..., :n_targets].double().numpy()
         squares = torch.from_numpy(np.stack([scaler.spread**2 for scaler in scalers]))[:, None]
+        for name, own in zip(names, scaled, strict=True):
+            if np.isnan(own).any():
+                raise ValueError(
+                    f"the forecast of series {shown(name)} is not a number: its state or the weights of the model are "
+                    f"beyond what can be computed; fit the model again"
+                )
         equal = uniform_log_weights(futures.first[..., 0])
         return Forecast(
             names=names,
