@@ -267,10 +267,13 @@ class Cases:
         """Odd command lines: an exit code and one line of error, never a traceback."""
         from smc_transformer.cli import main
 
+        def mostly(usual, odd):
+            return usual if chance.randrange(3) else odd
+
         folder = self.fresh()
         table = folder.parent / chance.choice(["table.csv", "table.csv.gz", "table.parquet", "table.tsv", "table"])
         table.write_bytes(odd_file(chance))
-        verb = chance.choice(["predict", "score", "backtest", "report", "stream", "fit"])
+        verb = chance.choice(["predict", "predict", "score", "backtest", "report", "stream", "fit"])
         arguments = [verb, str(table if verb == "fit" else folder)]
         out = folder.parent / chance.choice(["out", "out.csv", "out.xlsx", "table.csv", "model", "no/where/x.csv"])
         for option in chance.sample(
@@ -278,19 +281,27 @@ class Cases:
                 ["--data", str(table)],
                 ["--new", str(table), "--save"],
                 ["--out", str(out)],
-                ["--level", odd_text(chance)],
-                ["--horizon", str(odd_number(chance))],
+                ["--level", mostly("80", odd_text(chance))],
+                ["--horizon", mostly("2", str(odd_number(chance)))],
                 ["--input", str(table)],
-                ["--paths", str(odd_number(chance))],
-                ["--seed", str(odd_number(chance))],
-                ["--freq", odd_text(chance)],
+                ["--paths", mostly("5", str(odd_number(chance)))],
+                ["--seed", mostly("1", str(odd_number(chance)))],
+                ["--freq", mostly("D", odd_text(chance))],
                 ["--config", f"{odd_text(chance)}={odd_text(chance)}"],
-                ["--series", odd_text(chance)],
+                ["--series", mostly("a", odd_text(chance))],
                 ["--json"],
             ],
-            chance.randrange(1, 5),
+            chance.randrange(3),
         ):
             arguments += option
+        if verb == "fit":
+            arguments += ["--out", str(out), "--horizon", "2", "--input-size", "4", "--steps", "1", "--particles", "4"]
+        elif verb == "report":
+            arguments += ["--out", str(out), "--paths", "5"]
+        elif verb != "stream":
+            arguments += ["--data", str(table), "--paths", "5"][0 if verb != "predict" or chance.randrange(2) else 2 :]
+        else:
+            arguments += ["--input", str(table), "--paths", "5"]
         # What a shell can pass; and not so many paths that a good command would be a hang.
         arguments = [one.replace("\0", "0").encode(errors="replace").decode()[:1000] for one in arguments]
         shown = io.StringIO()
@@ -392,7 +403,7 @@ def odd_table(chance):
         elif how == 6:
             table = table.sample(frac=1, random_state=chance.randrange(100))
         elif how == 7 and "ds" in table:
-            with contextlib.suppress(TypeError, AttributeError, ValueError):
+            with contextlib.suppress(TypeError, AttributeError, ValueError, NotImplementedError):
                 table["ds"] = table["ds"].dt.tz_localize("Europe/Berlin", nonexistent="shift_forward", ambiguous="NaT")
         elif how == 8:
             table = pd.concat((table, table.tail(2)))
@@ -458,12 +469,12 @@ def odd_file(chance):
         f"a,2024-02-{day:02d},{chance.gauss(0, 1):.3f}\n" for day in range(11, 11 + chance.choice([0, 3, 18]))
     )
     text = bytearray(("unique_id,ds,y\n" + rows).encode())
-    how = chance.randrange(5)
+    how = chance.randrange(8)
     if how == 0:
         return bytes(chance.randrange(256) for _ in range(200))
     if how == 1:
         return b""
-    for _ in range(chance.randrange(4) if how > 2 else 0):
+    for _ in range(chance.randrange(4) if how > 5 else 0):
         text[chance.randrange(len(text))] = chance.randrange(256)
     return bytes(text)
 
