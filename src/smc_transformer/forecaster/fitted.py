@@ -24,6 +24,7 @@ from smc_transformer.forecaster.table import Name, Series
 from smc_transformer.model import SMCTransformer
 from smc_transformer.predictive import VarianceParts
 from smc_transformer.smc.weights import uniform_log_weights
+from smc_transformer.support.checks import shown
 
 logger = logging.getLogger(__name__)
 
@@ -181,6 +182,12 @@ class Fitted:
         scalers = tuple(one.scaler.first(n_targets) for one in viewed)
         scaled = futures.paths[..., :n_targets].double().numpy()
         squares = torch.from_numpy(np.stack([np.atleast_2d(scaler.spread) ** 2 for scaler in scalers]))
+        for name, own in zip(names, scaled, strict=True):
+            if np.isnan(own).any():
+                raise ValueError(
+                    f"the forecast of series {shown(name)} is not a number: its state or the weights of the model are "
+                    f"beyond what can be computed; fit the model again"
+                )
         equal = uniform_log_weights(futures.first[..., 0])
         return Forecast(
             names=names,
