@@ -1,11 +1,12 @@
-# `make setup` builds .venv once; every other target calls it.
+# `make setup` builds .venv once; every other target calls it, but `peers`, whose environment is its own.
 
 VENV   := .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PEERS  := .venv-peers
 
-.PHONY: help setup demo test check lint types bench clean
+.PHONY: help setup demo test check lint types bench peers clean
 
 help:  ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,5 +38,13 @@ check: lint types test  ## What CI runs
 bench: setup  ## Measure speed (writes benchmarks/results.json)
 	$(BIN)/python -m benchmarks
 
+peers: $(PEERS)/.ready  ## Create .venv-peers with AutoETS and NHITS, for benchmarks/panels
+
+$(PEERS)/.ready: benchmarks/panels/peers/requirements.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' $<)"
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
 clean:  ## Remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -9,6 +9,16 @@ from smc_transformer.nn.readout import READOUTS
 from smc_transformer.support.checks import check_choice, check_count, check_number
 from smc_transformer.support.settings import FrozenSettings
 
+LARGEST_SIZE = 2**14
+"""Of vectors: features, embeddings, hidden layers, classes."""
+MOST_LAYERS = 2**8
+MOST_CONVOLUTIONS = 2**4
+"""Layers of a convolution, each of which reaches twice as far back as the one before."""
+LONGEST_PAST = 2**20
+"""Of a window, and of a table of positions."""
+MOST_WEIGHTS = 2**31
+LARGEST_VARIANCE = 1e15
+
 
 @dataclass(frozen=True, kw_only=True)
 class SMCTransformerConfig(FrozenSettings):
@@ -60,13 +70,21 @@ class SMCTransformerConfig(FrozenSettings):
     initial_observation_variance: float = 0.5
 
     def __post_init__(self) -> None:
-        self._check_counts("n_inputs", "n_targets", "d_model", "d_ff", "n_heads", "encoder_layers", "max_positions")
-        if self.window is not None:
-            self._check_counts("window")
+        self._check_counts("n_inputs", "n_targets", "d_model", "d_ff", "n_heads", at_most=LARGEST_SIZE)
+        most_layers = MOST_CONVOLUTIONS if self.encoder == "convolution" else MOST_LAYERS
+        self._check_counts("encoder_layers", at_most=most_layers)
+        self._check_counts("max_positions", *(() if self.window is None else ("window",)), at_most=LONGEST_PAST)
         if self.n_targets > self.n_inputs:
             raise ValueError(
                 f"n_targets must be at most n_inputs (the targets are the first inputs), "
                 f"got n_targets={self.n_targets} and n_inputs={self.n_inputs}"
+            )
+        # About: all matrices of the attention, the encoder's layers and the nets.
+        width = self.d_model + self.d_ff + self.n_inputs + (self.n_classes if isinstance(self.n_classes, int) else 0)
+        if (8 + 8 * self.encoder_layers) * self.d_model * width > MOST_WEIGHTS:
+            raise ValueError(
+                f"a model of d_model={self.d_model}, d_ff={self.d_ff}, n_inputs={self.n_inputs} and "
+                f"encoder_layers={self.encoder_layers} has more than {MOST_WEIGHTS} weights"
             )
         if self.d_model % self.n_heads:
             raise ValueError(f"n_heads must divide d_model={self.d_model}, got {self.n_heads}")
@@ -80,7 +98,7 @@ class SMCTransformerConfig(FrozenSettings):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         for name in ("initial_latent_variance", "initial_observation_variance"):
-            self._set(name, check_number(getattr(self, name), name))
+            self._set(name, check_number(getattr(self, name), name, at_most=LARGEST_VARIANCE))
         if self.initial_observation_variance == 0:
             raise ValueError("initial_observation_variance must be positive: without it no density exists")
         if self.observation != "categorical":
@@ -89,7 +107,7 @@ class SMCTransformerConfig(FrozenSettings):
             return
         if self.n_classes is None:
             raise ValueError('observation="categorical" needs n_classes')
-        self._set("n_classes", check_count(self.n_classes, "n_classes", at_least=2))
+        self._set("n_classes", check_count(self.n_classes, "n_classes", at_least=2, at_most=LARGEST_SIZE))
         if self.n_targets != 1:
             raise ValueError(f'observation="categorical" has one target, the class number, got {self.n_targets}')
         if self.predict_change:

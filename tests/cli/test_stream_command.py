@@ -17,6 +17,7 @@ from smc_transformer.forecaster.folder.access import Writer
 from smc_transformer.forecaster.folder.journal import Journal, JournalError
 from smc_transformer.forecaster.live import Service
 from smc_transformer.forecaster.rows import RowError, parse_row
+from smc_transformer.support.checksums import sealed
 
 
 @pytest.fixture
@@ -328,7 +329,11 @@ def test_damaged_journals_are_refused(capsys, model, lines):
     stream(capsys, model, "--input", lines)
     path = model / "stream.jsonl"
     good = path.read_text()
-    for text, word in ((good.replace('"fit": "', '"fit": "x'), "another fit"), ("{}\n", "damaged"), ("", "damaged")):
+    other = json.dumps(sealed({**json.loads(good.splitlines()[0]), "fit": "x"})) + "\n"
+    for text, word in ((other, "another fit"), (good.replace('"lines": ', '"lines": 1'), "checksum")):
+        path.write_text(text)
+        assert word in fails(capsys, 1, "stream", model, "--input", lines)
+    for text, word in ((other, "another fit"), ("{}\n", "damaged"), ("", "damaged")):
         path.write_text(text)
         assert word in fails(capsys, 1, "stream", model, "--input", lines)
         with pytest.raises(JournalError, match=word):

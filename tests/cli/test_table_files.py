@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from smc_transformer.cli.tables import Dialect, TableFileError, kind_of, parse_times, read_table, write_table
+from smc_transformer.cli.tables import Dialect, TableFileError, kind_of, read_table, write_table
+from smc_transformer.forecaster.times import parse_times
 
 TABLE = pd.DataFrame({"name": ["007", "8"], "x": [1.5, None], "n": [-200, 3]})
 
@@ -77,12 +78,12 @@ def test_other_ways_to_write(tmp_path):
     dialect = Dialect(separator=";", decimal=",", missing=(-200.0,), time_format="%d/%m/%Y %H.%M")
     table = read_table(tmp_path / "table.csv", dialect)
     assert table["x"].isna().tolist() == [False, True]
-    times = parse_times(table["when"], "when", dialect.time_format)
+    times = parse_times(table["when"], "when", dialect.time_format, TableFileError)
     assert times[1] == pd.Timestamp("2024-01-31 14:00")
     with pytest.raises(TableFileError, match=r"column 'when', row 0: '31/01/2024 13.00' is not a time as ISO 8601"):
-        parse_times(table["when"], "when")
+        parse_times(table["when"], "when", None, TableFileError)
     with pytest.raises(TableFileError, match="mixes time zones"):
-        parse_times(pd.Series(["2024-01-01T00:00+01:00", "2024-01-01T02:00+02:00"]), "when")
+        parse_times(pd.Series(["2024-01-01T00:00+01:00", "2024-01-01T02:00+02:00"]), "when", None, TableFileError)
 
 
 def test_kinds():

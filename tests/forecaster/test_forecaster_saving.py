@@ -15,6 +15,7 @@ from helpers.forecaster_tables import head, make, rows_between, series, walks
 from smc_transformer.forecaster import Forecaster, SavedForecasterError
 from smc_transformer.forecaster.frequency import times_after
 from smc_transformer.kernels import disabled
+from smc_transformer.support.checksums import sealed
 from smc_transformer.support.randomness import as_generator
 
 FILES = ("config.json", "model.safetensors", "states.safetensors")
@@ -142,12 +143,12 @@ def test_foreign_and_newer_files_are_refused(fitted, folder, tmp_path):
         Forecaster.load(tmp_path / "nowhere")
     config = json.loads((folder / "config.json").read_text())
     for changes, message in (
-        ({"format": "cake"}, "is not that of a saved forecaster"),
-        ({"version": 99}, "has format version 99, this release reads up to 2; update"),
+        ({"format": "cake"}, "is not the config of a saved forecaster"),
+        ({"version": 99}, "has format version 99, this release reads up to 3; update"),
         ({"fit": "0"}, "model.safetensors belongs to another fit"),
         ({"settings": {**config["settings"], "targets": [3]}}, "config.json is damaged"),
     ):
-        (folder / "config.json").write_text(json.dumps({**config, **changes}))
+        (folder / "config.json").write_text(json.dumps(sealed({**config, **changes})))
         with pytest.raises(SavedForecasterError, match=message):
             Forecaster.load(folder)
     (tmp_path / "mine").mkdir()

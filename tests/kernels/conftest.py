@@ -22,6 +22,7 @@ ENTRIES = (
     "replay_forward",
     "replay_backward",
     "draw_paths",
+    "encode_trees",
     "fill_normal",
 )
 

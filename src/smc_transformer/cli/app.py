@@ -1,6 +1,8 @@
 """The command `smct`."""
 
 import argparse
+import errno
+import io
 import logging
 import os
 import sys
@@ -12,7 +14,7 @@ from typing import Any
 
 from smc_transformer._version import __version__
 from smc_transformer.cli.commands import backtest, fit, predict, report, score, stream
-from smc_transformer.cli.errors import CommandError, UsageError
+from smc_transformer.cli.errors import CommandError, UsageError, one_line
 
 
 def commands() -> tuple[ModuleType, ...]:
@@ -26,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Idle OpenMP threads spin; on a busy machine that steals the cores they wait for (measured: 4 times slower).
     # A short spin costs nothing elsewhere. Must be set before torch is imported; the user's own setting wins.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    _open_standard_files()
     options = _parser().parse_args(arguments)
     try:
         with _shown_log(options.run.__module__) if hasattr(options, "verbose") else nullcontext():
@@ -38,9 +41,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (OSError, CommandError, UsageError) as error:
-        sys.stderr.write(f"smct: {error}\n")
+        sys.stderr.write(f"smct: {one_line(error)}\n")
+        _give_up_output()
         return 2 if isinstance(error, UsageError) else 1
     return int(code)
+
+
+class _Closed(io.TextIOBase):
+    """What stands for a standard output that is closed: an error for those who write to it, not for others."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, "standard output is closed")
+
+
+def _open_standard_files() -> None:
+    """No file of ours may get the number of a standard file that is closed: others would write their messages to it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = _Closed()
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for the life of the process)
+
+
+def _give_up_output() -> None:
+    """What cannot be written, such as to a full disk, must not be tried again while Python ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Parser(argparse.ArgumentParser):

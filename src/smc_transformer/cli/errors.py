@@ -23,9 +23,18 @@ def failing(*files: Path | str | None) -> Iterator[None]:
     """Turn errors about data, models and missing packages into one that names the files they came from."""
     try:
         yield
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, MemoryError, RuntimeError) as error:
+        said = one_line(error)
+        if isinstance(error, RuntimeError) and not isinstance(error, NotImplementedError):
+            # torch has no kind of its own for a lack of memory; a collapse of all weights is ours.
+            if "alloc" in said or "memory" in said:
+                said = f"not enough memory ({said[:200]})"
+            elif type(error).__module__.partition(".")[0] != __name__.partition(".")[0]:
+                raise
+        elif isinstance(error, MemoryError):
+            said = "not enough memory"
         where = ", ".join(str(file) for file in files if file is not None)
-        raise CommandError(f"{where}: {one_line(error)}" if where else one_line(error)) from error
+        raise CommandError(f"{where}: {said}" if where else said) from error
 
 
 def check_installed(package: str, need: str, extra: str) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -35,6 +36,17 @@ def positive(text: str) -> int:
 def seed(text: str) -> int:
     """A whole number of at least 0."""
     return _whole_number(text, 0)
+
+
+def number(text: str) -> float:
+    """A finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
+    return value
 
 
 def percentage(text: str) -> int | float:

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.errors import CommandError, failing
-from smc_transformer.cli.tables import Dialect, parse_times, read_table
+from smc_transformer.cli.errors import CommandError, TableFileError, failing
+from smc_transformer.cli.tables import Dialect, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,15 +68,17 @@ def read_times(table: "pd.DataFrame", column: str, time_format: str | None) -> N
     """Turn a column of text into times, in place; an absent column is reported later, by the forecaster."""
     from pandas.api.types import infer_dtype, is_numeric_dtype, is_object_dtype, is_string_dtype
 
+    from smc_transformer.forecaster.times import parse_times
+
     if column not in table.columns:
         return
     kind = table[column].dtype
     if infer_dtype(table[column]) in ("date", "datetime"):  # of Parquet: nothing to be read, whatever the format
-        table[column] = parse_times(table[column], column)
+        table[column] = parse_times(table[column], column, None, TableFileError)
     elif is_string_dtype(kind) or is_object_dtype(kind):
-        table[column] = parse_times(table[column], column, time_format)
+        table[column] = parse_times(table[column], column, time_format, TableFileError)
     elif time_format is not None and is_numeric_dtype(kind):  # such as 20240131, which looks like a number
-        table[column] = parse_times(table[column].astype("str"), column, time_format)
+        table[column] = parse_times(table[column].astype("str"), column, time_format, TableFileError)
 
 
 def as_names(names: "pd.Series[Any]", forecaster: "Forecaster") -> "pd.Series[Any]":

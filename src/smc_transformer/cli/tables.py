@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PARQUET = (".parquet", ".pq")
+TEXT = (".csv", ".tsv", ".txt", "")
 MARK = "'"
 """Put before the cells of text columns, so that pandas does not read them as numbers or as missing."""
 STANDARD = "-"
@@ -55,6 +56,7 @@ def write_table(table: "pd.DataFrame", path: Path | str) -> None:
     if str(path) == STANDARD:
         table.to_csv(sys.stdout, index=False)
         return
+    check_ending(path)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     if kind_of(path) in PARQUET:
         _write_parquet(table, Path(path))
@@ -65,33 +67,23 @@ def write_table(table: "pd.DataFrame", path: Path | str) -> None:
         raise TableFileError(f"{path} cannot be written: {error}") from None
 
 
+def check_ending(path: Path | str) -> None:
+    """That a table can be written in the format that a file's name ends with."""
+    if kind_of(path) not in (*TEXT, *PARQUET):
+        raise TableFileError(f"{path}: tables are written as CSV, TSV or Parquet, not as {kind_of(path)!r}")
+
+
 def kind_of(path: Path | str) -> str:
     """What a file's name ends with, apart from a compression: ".csv" of "data.csv.gz"."""
     path = Path(path)
     return (path.with_suffix("") if compression_of(path) else path).suffix.lower()
 
 
-def parse_times(values: "pd.Series[Any]", name: str, time_format: str | None = None) -> "pd.Series[Any]":
-    """Text as timestamps; the first that cannot be one is named with its row (counted from 0)."""
-    import pandas as pd
-
-    form = "ISO8601" if time_format is None else time_format
-    try:
-        return pd.to_datetime(values, format=form)
-    except (ValueError, TypeError) as error:
-        if "timezone" in str(error).lower() or "tz-aware" in str(error).lower():
-            raise TableFileError(f"column {name!r} mixes time zones: write all times in one, such as UTC") from None
-        wrong = (pd.to_datetime(values, format=form, errors="coerce").isna() & values.notna()).to_numpy().nonzero()[0]
-        row = int(wrong[0]) if len(wrong) else 0
-        expected = "ISO 8601 (2024-01-31 13:00)" if time_format is None else time_format
-        raise TableFileError(f"column {name!r}, row {row}: {values.iloc[row]!r} is not a time as {expected}") from None
-
-
 def _read_text(path: Path | str, dialect: Dialect, text_columns: Sequence[str]) -> "pd.DataFrame":
     import pandas as pd
 
     separator = dialect.separator or ("\t" if kind_of(path) == ".tsv" else ",")
-    source = sys.stdin.buffer if str(path) == STANDARD else path
+    source = _standard_input() if str(path) == STANDARD else path
     texts = {column: lambda cell: MARK + cell for column in text_columns}
     try:
         with unpacking():
@@ -100,10 +92,18 @@ def _read_text(path: Path | str, dialect: Dialect, text_columns: Sequence[str]) 
         raise TableFileError("the file is empty") from None
     except UnicodeDecodeError as error:
         raise TableFileError(f"the file is not text in UTF-8: {error}") from None
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:  # of pandas, such as cells without end
+        raise TableFileError(f"the file cannot be read as a table: {' '.join(str(error).split())}") from None
     for column in table.columns.intersection(list(texts)):
         names = table[column].str.removeprefix(MARK)
         table[column] = names.where(names != "", None)
     return table
+
+
+def _standard_input() -> Any:
+    if sys.stdin is None:
+        raise TableFileError("standard input is closed")
+    return sys.stdin.buffer
 
 
 def _read_parquet(path: Path) -> "pd.DataFrame":

@@ -1,12 +1,13 @@
 """Output of commands: tables and JSON on standard output or in files, remarks on standard error."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.errors import check_installed, failing
-from smc_transformer.cli.tables import STANDARD, write_table
+from smc_transformer.cli.errors import CommandError, check_installed, failing
+from smc_transformer.cli.tables import STANDARD, check_ending, write_table
 from smc_transformer.support.as_json import plain
 
 if TYPE_CHECKING:
@@ -42,10 +43,36 @@ def put_table(table: "pd.DataFrame", out: Path | None, *, quiet: bool) -> None:
         say(f"{out}: {len(table)} rows")
 
 
-def check_plots(path: Path | None) -> None:
-    """Fail before the work, not after it, if a picture is asked for and cannot be drawn."""
-    if path is not None:
+def check_outputs(table: Path | None, picture: Path | None = None) -> None:
+    """Fail before the work, not after it, if a table or a picture could not be written."""
+    if table is not None and str(table) != STANDARD:
+        with failing():
+            check_ending(table)
+        check_place(table)
+    if picture is not None:
         check_installed("matplotlib", "pictures need", "plots")
+        from matplotlib.backend_bases import FigureCanvasBase
+
+        known = FigureCanvasBase.get_supported_filetypes()
+        if (ending := picture.suffix.lower().removeprefix(".") or "png") not in known:
+            raise CommandError(f"{picture}: pictures are not written as {ending!r}, but as {', '.join(sorted(known))}")
+        check_place(picture)
+
+
+def check_place(path: Path) -> None:
+    """That a file can be made there, as far as one can tell."""
+    if path.is_dir():
+        raise CommandError(f"{path} is a folder, expected the name of a file")
+    if path.exists():
+        if not os.access(path, os.W_OK):
+            raise CommandError(f"{path} cannot be written: permission denied")
+        return
+    above = path.absolute().parent
+    while not above.exists():
+        above = above.parent
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        reason = "permission denied" if above.is_dir() else f"{above} is no folder"
+        raise CommandError(f"{path} cannot be written: {reason}")
 
 
 def put_picture(figure: "Figure", path: Path, *, quiet: bool) -> None:

@@ -1,6 +1,8 @@
 """The forecaster: fit, predict, update, score, backtest, save and load."""
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import Generator
 
+from smc_transformer.forecaster.automatic import choose, provisional
 from smc_transformer.forecaster.backtest import Backtest, run_backtest
 from smc_transformer.forecaster.choosing import chosen_names
 from smc_transformer.forecaster.distrust import Distrust
@@ -16,19 +19,30 @@ from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.folder.access import read_folder, save_folder
 from smc_transformer.forecaster.folder.journal import JournalError, Seen
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
-from smc_transformer.forecaster.frequency import Frequency, times_after
+from smc_transformer.forecaster.frequency import LONGEST, Frequency, times_after
+from smc_transformer.forecaster.given import read_given
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.rows import PastRowError, RowError, read_row
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.surprise import surprise_table
 from smc_transformer.forecaster.table import Name, Series, TableError, read_series
-from smc_transformer.forecaster.training import TrainingReport, train
+from smc_transformer.forecaster.training import (
+    TrainingReport,
+    local_cutoffs,
+    local_examples,
+    scaled_examples,
+    train,
+)
 from smc_transformer.model import SMCTransformer
 from smc_transformer.support.checks import check_count
 from smc_transformer.support.randomness import as_generator, derived_generator
 
+logger = logging.getLogger(__name__)
+
 VALIDATION_WINDOWS = 30
 """How many validation windows the default of `val_size` aims at."""
+FEWEST_TRAINING_ROWS = 4
+"""Before the horizon that is held out, for a series to have any held out; through the local view."""
 
 
 class Forecaster:
@@ -38,15 +52,18 @@ class Forecaster:
     the particles. All methods take tables of pandas, polars or pyarrow, and return pandas tables.
 
     Args:
-        input_size: rows of history in a training window. Forecasts use the whole history they are given.
+        input_size: rows of history in a training window. Forecasts use the whole history they are given. None, here and
+            below: chosen from the table, and told in `report.chosen`.
         horizon: steps ahead that the model is trained for, and the default of forecasts.
-        targets: columns to forecast, jointly.
+        targets: columns to forecast, jointly. None: y, or the only column with numbers.
         future_inputs: columns that are known ahead: their value at t informs the prediction of t.
         past_inputs: columns that are observed but not known ahead; forecast jointly with the targets, never plugged in.
         freq: a pandas frequency ("h", "D", "MS", "15min", ...), or a step for whole-number times.
         calendar: cyclic inputs made from the times: "hour", "weekday", "month", "day_of_year".
-        scaling: "standard", "robust", "none" or "log1p", by statistics of each series' training rows; or a dictionary
-            by column.
+        scaling: "local" (the default): each value relative to what simple forecasts say about it, row by row
+            (docs/view.md). "standard", "robust", "none" or "log1p": by statistics of each series' training rows, once
+            for all; or a dictionary of these by column.
+        seasons: lengths of the seasons of the local view, in rows.
         config: settings of `SMCTransformerConfig` to change.
         training: settings of `forecaster.settings.TrainingSettings` to change.
         n_particles: particles that follow each series.
@@ -65,15 +82,16 @@ class Forecaster:
 
     def __init__(
         self,
-        input_size: int = 48,
+        input_size: int | None = None,
         horizon: int = 24,
-        targets: Sequence[str] | str = ("y",),
+        targets: Sequence[str] | str | None = None,
         future_inputs: Sequence[str] | str = (),
         past_inputs: Sequence[str] | str = (),
-        freq: Frequency = "h",
+        freq: Frequency | None = None,
         *,
-        calendar: Sequence[str] | str = (),
-        scaling: str | Mapping[str, str] = "standard",
+        calendar: Sequence[str] | str | None = None,
+        scaling: str | Mapping[str, str] | None = None,
+        seasons: Sequence[int] | int | None = None,
         config: Mapping[str, Any] | None = None,
         training: Mapping[str, Any] | None = None,
         n_particles: int = 64,
@@ -81,7 +99,8 @@ class Forecaster:
         id_column: str = "unique_id",
         time_column: str = "ds",
     ):
-        self.settings = Settings.from_dict({name: value for name, value in locals().items() if name != "self"})
+        self._asked = {name: value for name, value in locals().items() if name != "self"}
+        self.settings = provisional(self._asked)  # what is open is chosen by `fit`
         self._fitted: Fitted | None = None
         self._seen: dict[Path, Seen] | None = None  # of the streams of folders that it knows; None after a fit
         self.report: TrainingReport | None = None
@@ -103,25 +122,40 @@ class Forecaster:
         """The series that are followed."""
         return list(self.fitted.following.series)
 
-    def fit(self, df: Any, val_size: int | None = None, progress: bool = True) -> "Forecaster":
+    def fit(
+        self, df: Any, val_size: int | None = None, progress: bool = True, *, checkpoint: str | Path | None = None
+    ) -> "Forecaster":
         """Train on a table of series, and follow each of them to its last row.
 
         The last `val_size` rows of each series are held out, to choose weights and the width of intervals by: 0, or at
         least the horizon. None: the horizon, or for few series up to a fifth of the rows; 0 for series that are too
-        short for that. A progress bar is shown where there is a terminal.
+        short for that. A progress bar is shown where there is a terminal. With a `checkpoint`, a folder, a training
+        that was interrupted is resumed by the same call with the same settings and table.
         """
-        settings = self.settings
+        settings, words = choose(self._asked, df)
+        for name, chosen in words.items():
+            logger.info("%s: %s", name, chosen)
         given = read_series(df, settings)
         held_out = [_held_out(series, settings, val_size, len(given)) for series in given]
         training = [series.rows(slice(0, len(series) - n)) for series, n in zip(given, held_out, strict=True)]
         panel = Panel.fit(settings, training)
-        for series in given:
-            panel.beginning(series)  # an error now, not after the training
-        model, report = train(panel, given, training, held_out, progress=progress)
+        begun = [panel.beginning(series) for series in given]  # an error now, not after the training
+        # Held out of what is left.
+        held_out = [n if n < len(series) - 1 else 0 for series, n in zip(begun, held_out, strict=True)]
+        if settings.is_local:
+            cutoffs = local_cutoffs(settings, [len(series) for series in begun], held_out)
+            viewed, states, horizons = panel.begin(begun, cutoffs)
+            examples = local_examples(panel, viewed, horizons, held_out)
+        else:
+            viewed, states, _ = panel.begin(begun)
+            examples = scaled_examples(panel, viewed, held_out)
+        resumed = None if checkpoint is None else Path(checkpoint)
+        model, report = train(panel, examples, progress=progress, checkpoint=resumed)
         until = {series.name: series.times[-1] for series in given}
         fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, derived_generator(settings.seed, 1))
-        fitted.following, _ = fitted.follow(given, fitted.generator)
-        self._fitted, self._seen, self.report = fitted, None, report
+        fitted.following, _ = fitted.follow_viewed(viewed, states, fitted.generator)
+        self.settings = settings
+        self._fitted, self._seen, self.report = fitted, None, replace(report, chosen=words)
         return self
 
     def predict(
@@ -170,8 +204,52 @@ class Forecaster:
         seed: int | None = None,
     ) -> Forecast:
         """The forecast as one object, from which all else can be read; arguments as in `predict`."""
-        fitted, h = self.fitted, self.settings.horizon if h is None else check_count(h, "h")
         n_paths = check_count(n_paths, "n_paths")
+        following, times, generator = self._start(df, h, series, seed)
+        return self.fitted.forecast(following, self.read_future(times, future), n_paths, generator)
+
+    def scenario(
+        self,
+        given: Any,
+        df: Any = None,
+        h: int | None = None,
+        *,
+        series: Name | Sequence[Name] | None = None,
+        future: Any = None,
+        n_paths: int = 1000,
+        seed: int | None = None,
+    ) -> Forecast:
+        """What if: a forecast in which some future values are fixed, and all others are drawn given these.
+
+        Its joint paths hold the given values exactly, at every step before and after them the distribution is the
+        conditional one: the filter goes through the horizon, weighted by what is given, and is traced back from its end
+        (`inference/conditioned_paths.py`). `effective_paths` of the forecast says how many independent paths they are
+        worth; there are fewer, and at some point a warning in the log, the less the model expects the values given.
+
+        Given is not the same as caused: the scenario is the future as the model sees it where these values are
+        observed, not where somebody makes them so. Values of a series say nothing about other series.
+
+        Args:
+            given: a table with series, times ahead, and one or more of the targets and past inputs; NaN and absent rows
+                are not given. Future inputs stay in `future`.
+            df: as in `predict`, like all that follows.
+            h: steps ahead; None: the horizon.
+            series: a name or several; None: all.
+            future: the future inputs of the steps ahead.
+            n_paths: joint paths.
+            seed: of the paths.
+        """
+        n_paths = check_count(n_paths, "n_paths")
+        following, times, generator = self._start(df, h, series, seed)
+        last_times = {name: following.series[name].last_time for name in times}
+        values = read_given(given, self.settings, times, last_times)
+        return self.fitted.scenario(following, self.read_future(times, future), values, n_paths, generator)
+
+    def _start(
+        self, df: Any, h: int | None, series: Name | Sequence[Name] | None, seed: int | None
+    ) -> tuple[Following, dict[Name, pd.Index], Generator | None]:
+        """Where a forecast begins: the series as they are followed, the times ahead of those chosen, a generator."""
+        fitted, h = self.fitted, self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
         generator: Generator | None = fitted.generator.clone_state() if seed is None else as_generator(seed)
         if df is None:
             following = fitted.following
@@ -181,7 +259,7 @@ class Forecaster:
             chosen = chosen_names(series, given)
             following, _ = fitted.follow([given[name] for name in chosen], generator)
         times = {name: times_after(following.series[name].last_time, h, self.settings.freq) for name in chosen}
-        return fitted.forecast(following, self.read_future(times, future), n_paths, generator)
+        return following, times, generator
 
     def update(self, df_new: Any, level: Numbers = (80, 95), *, distrust: Number | None = None) -> pd.DataFrame:
         """Follow the series over new rows: a filter step for each, no new training, at the cost of the new rows only.
@@ -249,11 +327,11 @@ class Forecaster:
             n_paths: sampled futures behind the numbers.
             progress: show progress bars of trainings where there is a terminal.
         """
-        horizon = self.settings.horizon if h is None else check_count(h, "h")
+        horizon = self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
         return run_backtest(
             self.settings,
             self._fitted,
-            lambda table: Forecaster(**self.settings.to_dict()).fit(table, progress=progress).fitted,
+            lambda table: Forecaster(**self._asked).fit(table, progress=progress).fitted,
             df,
             n_windows=check_count(n_windows, "n_windows"),
             step_size=horizon if step_size is None else check_count(step_size, "step_size"),
@@ -290,6 +368,7 @@ class Forecaster:
         """
         fitted, journal = read_folder(Path(path))
         forecaster = cls(**fitted.settings.to_dict())
+        forecaster.settings = fitted.settings
         forecaster._fitted, forecaster._seen = fitted, {Path(path).resolve(): journal.seen}
         for cells in journal.rows:
             try:
@@ -341,8 +420,9 @@ def _held_out(series: Series, settings: Settings, val_size: int | None, n_series
                 f"window of {settings.window_length}"
             )
         return val_size
-    if len(series) < settings.window_length + settings.horizon:
+    needed = FEWEST_TRAINING_ROWS if settings.is_local else settings.input_size
+    if len(series) < needed + 2 * settings.horizon:
         return 0
     # Few series have few windows at their end: hold out more rows, as far as a fifth of them goes.
     wanted = settings.horizon + -(-VALIDATION_WINDOWS // n_series) - 1
-    return max(settings.horizon, min(wanted, len(series) // 5, len(series) - settings.window_length))
+    return max(settings.horizon, min(wanted, len(series) // 5, len(series) - needed - settings.horizon))

@@ -1,7 +1,8 @@
 """What a fit leaves behind: a model, scaling, and the particles of every series; and how to follow them further."""
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,9 @@ from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.following import Follower, Judgement
 from smc_transformer.forecaster.forecast import Forecast
-from smc_transformer.forecaster.panel import Panel
-from smc_transformer.forecaster.paths import draw_futures
+from smc_transformer.forecaster.horizon_units import to_model, to_table
+from smc_transformer.forecaster.panel import Panel, Viewed, ViewState
+from smc_transformer.forecaster.paths import draw_futures, draw_scenario
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series
@@ -23,12 +25,17 @@ from smc_transformer.model import SMCTransformer
 from smc_transformer.predictive import VarianceParts
 from smc_transformer.smc.weights import uniform_log_weights
 
+logger = logging.getLogger(__name__)
+
+FEW_PATHS = 100
+"""Independent paths below which a scenario comes with a warning in the log."""
+
 
 class Followed(NamedTuple):
     """What is known of a followed series beside its particles."""
 
     last_time: Any
-    scaler: Scaler
+    view: ViewState  # how it is seen from there
     runs: tuple[int, ...]  # of each modelled column, how many of its last values were outside what is believed
 
 
@@ -46,15 +53,20 @@ class Ready(NamedTuple):
     modelled values are beside the known inputs of the same time.
     """
 
-    series: Series
-    scaler: Scaler
+    viewed: Viewed
+    state: ViewState  # after the rows
     rows: Float[Tensor, "row n_inputs"]
+
+    @property
+    def series(self) -> Series:
+        """The series, with these rows."""
+        return self.viewed.series
 
     def after(self, judgement: Judgement) -> Followed:
         """The series after its rows, of which the first may not have been judged."""
         runs = judgement.runs
         last = runs[-1] if len(runs) else runs.new_zeros(runs.shape[-1])
-        return Followed(self.series.times[-1], self.scaler, tuple(last.tolist()))
+        return Followed(self.series.times[-1], self.state, tuple(last.tolist()))
 
 
 class Judged(NamedTuple):
@@ -95,17 +107,28 @@ class Fitted:
         distrust: Distrust | None = None,
     ) -> tuple[Following, list[Judged]]:
         """Filter series from their first complete rows; their particles then, and how surprising the rows were."""
-        ready = []
-        for series in given:
-            begun, scaler = self.panel.beginning(series), self.panel.scaler(series)
-            ready.append(Ready(begun, scaler, self.panel.rows(begun, scaler)))
+        viewed, states, _ = self.panel.begin([self.panel.beginning(series) for series in given])
+        return self.follow_viewed(viewed, states, generator, judging=judging, distrust=distrust)
+
+    def follow_viewed(
+        self,
+        viewed: Sequence[Viewed],
+        states: Sequence[ViewState],
+        generator: Generator | None,
+        *,
+        judging: bool = False,
+        distrust: Distrust | None = None,
+    ) -> tuple[Following, list[Judged]]:
+        """The same for rows that have been looked at already, with the views after them."""
+        ready = [Ready(one, state, self.panel.rows(one)) for one, state in zip(viewed, states, strict=True)]
         parts, judgements = self.follower.filter_series(
             [one.rows for one in ready], generator, judging=judging, distrust=distrust
         )
         fleet = Fleet(([ready[number].series.name for number in numbers], state) for numbers, state in parts)
         both = list(zip(ready, judgements, strict=True))
         followed = {one.series.name: one.after(judgement) for one, judgement in both}
-        judged = [Judged(one.series.rows(slice(1, None)), one.scaler, judgement) for one, judgement in both]
+        after_first = ((one.viewed.rows(slice(1, None)), judgement) for one, judgement in both)
+        judged = [Judged(one.series, one.scaler, judgement) for one, judgement in after_first]
         return Following(fleet, followed), judged
 
     def update(self, given: Sequence[Series], distrust: Distrust | None = None) -> list[Judged]:
@@ -115,11 +138,9 @@ class Fitted:
         """
         fleet, known = self.following
         new = [series for series in given if series.name not in known]
-        going = []
-        for series in given:
-            if series.name in known:
-                scaler = known[series.name].scaler
-                going.append(Ready(series, scaler, self.panel.rows(series, scaler, ahead=False)))
+        later = [series for series in given if series.name in known]
+        viewed, views = self.panel.go_on(later, [known[series.name].view for series in later])
+        going = [Ready(one, view, self.panel.rows(one, ahead=False)) for one, view in zip(viewed, views, strict=True)]
         generator = self.generator.clone_state()
         begun, judged = self.follow(new, generator, judging=True, distrust=distrust)
         stepped, followed = [], dict(begun.series)
@@ -140,7 +161,7 @@ class Fitted:
             )
             stepped += [([names[place] for place in places], state) for places, state in parts]
             for one, judgement in zip(together, judgements, strict=True):
-                judged.append(Judged(one.series, one.scaler, judgement))
+                judged.append(Judged(one.series, one.viewed.scaler, judgement))
                 followed[one.series.name] = one.after(judgement)
         for names, state in stepped:
             fleet.put(names, state)
@@ -155,17 +176,17 @@ class Fitted:
     ) -> Forecast:
         """Draw paths of series from where they are; `future` holds the times ahead and what is known of them."""
         settings, n_targets, names = self.settings, len(self.settings.targets), tuple(future)
-        known = torch.from_numpy(np.stack([self.panel.known(series) for series in future.values()])).float()
+        viewed, known = self._ahead(following, future)
         futures = draw_futures(self.follower, following.fleet, names, known, n_paths, generator)
-        scalers = tuple(following.series[name].scaler.first(n_targets) for name in names)
+        scalers = tuple(one.scaler.first(n_targets) for one in viewed)
         scaled = futures.paths[..., :n_targets].double().numpy()
-        squares = torch.from_numpy(np.stack([scaler.spread**2 for scaler in scalers]))[:, None]
+        squares = torch.from_numpy(np.stack([np.atleast_2d(scaler.spread) ** 2 for scaler in scalers]))
         equal = uniform_log_weights(futures.first[..., 0])
         return Forecast(
             names=names,
             times=tuple(series.times for series in future.values()),
             targets=settings.targets,
-            paths=np.stack([scaler.inverse(paths) for scaler, paths in zip(scalers, scaled, strict=True)]),
+            paths=np.stack([to_table(*one, self.panel.positive) for one in zip(scaled, scalers, strict=True)]),
             id_column=settings.id_column,
             time_column=settings.time_column,
             scalers=scalers,
@@ -174,3 +195,51 @@ class Fitted:
                 *(part[..., :n_targets].double() * squares for part in (futures.between, futures.within))
             ),
         )
+
+    def scenario(
+        self,
+        following: Following,
+        future: Mapping[Name, Series],
+        given: Mapping[Name, Float[np.ndarray, "horizon modelled"]],
+        n_paths: int,
+        generator: Generator | None,
+    ) -> Forecast:
+        """The same, with values that are `given` at the times ahead, in the table's units; NaN where none is."""
+        settings, n_targets, names = self.settings, len(self.settings.targets), tuple(future)
+        viewed, known = self._ahead(following, future)
+        ahead = [replace(series, values=given[name]) for name, series in future.items()]
+        fixed = [to_model(series, settings, one.scaler) for series, one in zip(ahead, viewed, strict=True)]
+        scaled = torch.from_numpy(np.stack(fixed)).float()
+        drawn = draw_scenario(self.follower, following.fleet, names, known, scaled, n_paths, generator)
+        scalers = tuple(one.scaler.first(n_targets) for one in viewed)
+        paths = []
+        for own, series, scaler in zip(drawn.targets[..., :n_targets].double().numpy(), ahead, scalers, strict=True):
+            exact = series.values[:, :n_targets]
+            # What was given, to the last bit: the model's numbers are rounded.
+            paths.append(np.where(np.isnan(exact), to_table(own, scaler, self.panel.positive), exact))
+        for name, worth in zip(names, drawn.effective.tolist(), strict=True):
+            if worth < min(FEW_PATHS, n_paths / 2):
+                logger.warning(
+                    "the %d paths of series %r in the scenario are worth %.0f independent ones only, as few go through "
+                    "the values given: these are far from what the model expects (a larger n_paths helps)",
+                    *(n_paths, name, worth),
+                )
+        return Forecast(
+            names=names,
+            times=tuple(series.times for series in ahead),
+            targets=settings.targets,
+            paths=np.stack(paths),
+            id_column=settings.id_column,
+            time_column=settings.time_column,
+            scalers=scalers,
+            first=None,
+            parts=None,
+            worth=drawn.effective.numpy(),
+        )
+
+    def _ahead(
+        self, following: Following, future: Mapping[Name, Series]
+    ) -> tuple[list[Viewed], Float[Tensor, "series horizon known"]]:
+        """How the times ahead are seen from where the series are, and what is known of them."""
+        viewed = self.panel.ahead(list(future.values()), [following.series[name].view for name in future])
+        return viewed, torch.from_numpy(np.stack([one.known for one in viewed])).float()

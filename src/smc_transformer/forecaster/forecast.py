@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 
 from smc_transformer.empirical import Samples
+from smc_transformer.forecaster import questions
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.table import Name, TableError, as_pandas, check_columns, with_times
 from smc_transformer.predictive import Mixture, VarianceParts
@@ -37,8 +38,11 @@ class Forecast:
     id_column: str
     time_column: str
     scalers: tuple[Scaler, ...]  # of the targets of each series
-    first: Mixture  # the distribution of the first step, in scaled values; past inputs are among its coordinates
-    parts: VarianceParts  # of each step and target, in the squares of the user's units (see `variance_parts`)
+    # The distribution of the first step, in scaled values; past inputs are among its coordinates. None: a scenario.
+    first: Mixture | None
+    # Of each step and target, in the squares of the user's units (see `variance_parts`). None: a scenario.
+    parts: VarianceParts | None
+    worth: Float[np.ndarray, "series"] | None = None  # how many independent paths there are; None: all
 
     @cached_property
     def distribution(self) -> Samples:
@@ -82,6 +86,10 @@ class Forecast:
         one row for each series, its targets at the first time of the forecast; the answer has the column log_density,
         in nats, in the user's units.
         """
+        if self.first is None:
+            raise ValueError(
+                "a scenario has no density in closed form, as its first step depends on values given later"
+            )
         table = as_pandas(values)
         check_columns(table, (self.id_column, *self.targets))
         table = table.set_index(self.id_column)
@@ -90,7 +98,7 @@ class Forecast:
         x = table.loc[list(self.names), list(self.targets)].to_numpy(float)
         scaled = np.full((len(x), 1, self.first.components.mean.shape[-1]), np.nan)
         slopes = np.zeros(len(x))
-        for number, scaler in enumerate(self.scalers):
+        for number, scaler in enumerate(one.row(0) for one in self.scalers):
             impossible = scaler.logarithmic & (x[number] < 0)
             own = np.where(impossible, np.nan, x[number])
             scaled[number, 0, : len(self.targets)] = scaler.transform(own)
@@ -118,7 +126,61 @@ class Forecast:
         "between" is what differs between paths before a step is drawn: latents, and earlier draws. "within" is the
         noise of the step itself. In the squares of the user's units; for a target with scaling "log1p", of log(1 + y).
         """
-        return self.as_table({"-between": self.parts.between, "-within": self.parts.within})
+        parts = self.exact_parts
+        return self.as_table({"-between": parts.between, "-within": parts.within})
+
+    @property
+    def exact_parts(self) -> VarianceParts:
+        """The parts of the variance, as numbers; a scenario has none."""
+        if self.parts is None:
+            raise ValueError("the variance of a scenario has no such parts: its steps depend on values given later")
+        return self.parts
+
+    @property
+    def effective_paths(self) -> dict[Name, float]:
+        """How many independent paths those of each series are worth: all, unless it is a scenario."""
+        worth = np.full(len(self.names), float(self.paths.shape[1])) if self.worth is None else self.worth
+        return dict(zip(self.names, worth.tolist(), strict=True))
+
+    def probability(self, event: questions.EventOfPaths) -> pd.DataFrame:
+        """How probable an event is for each series: columns probability and standard_error.
+
+        The event is text such as "y > 100 at any step", "y < 0 at every step", "y >= 3 at step 4", "sum(y) > 500" or
+        "max(y) > 10 and y < 0 at step 1" (`forecaster/events.py` has the grammar); or a function, which is called once
+        for each series with a table of all its paths, a row for each path and columns (target, step), steps from 1,
+        and returns one True or False for each row:
+
+            forecast.probability(lambda paths: (paths["y"][4] > paths["y"][1]) & (paths["z"].sum(axis=1) < 3))
+
+        The standard error is that of the sampling of paths, sqrt(p (1 - p) / n); it does not know how wrong the model
+        may be. An event that no path has met is improbable, not impossible: with n paths, at most 3 / n (95 %).
+        """
+        return questions.probability(self, event)
+
+    def first_passage(self, level: Number, above: bool = True, *, target: str | None = None) -> pd.DataFrame:
+        """When a target (None: the first) first reaches a level: a row for each series and step.
+
+        Reached means y >= level, or y <= level if not `above`; a path that is there at the first step reaches it then.
+        Columns: step, the probability that it is the first one, its standard_error, the cumulative probability up to
+        the step, and that of never reaching the level in the horizon (the same in all rows of a series).
+        """
+        return questions.first_passage(self, level, above, target)
+
+    def total(self, level: Numbers = (80, 95)) -> pd.DataFrame:
+        """Sums over the horizon, a row for each series: means and central intervals, as in `table`.
+
+        The ends of intervals do not add up over steps; those of the sums of joint paths are right.
+        """
+        return questions.total(self, check_levels(level))
+
+    def total_over_series(self, level: Numbers = (80, 95), *, whole_horizon: bool = False) -> pd.DataFrame:
+        """Sums over all series, a row for each step, or one row for all steps together.
+
+        Given the fit, paths of different series are independent: what the model has learned is shared, but what
+        happens to one series says nothing about another. Series that move together have wider sums than these; model
+        them as targets of one series then.
+        """
+        return questions.total_over_series(self, check_levels(level), whole_horizon)
 
     def table(self, level: Sequence[Number] = (80, 95), quantiles: Sequence[Number] | None = None) -> pd.DataFrame:
         """Means, intervals and quantiles side by side: what `Forecaster.predict` returns."""
@@ -145,11 +207,10 @@ class Forecast:
         if ax is None:
             ax = plt.figure(figsize=(8, 3.5), layout="constrained").subplots()
         name = self.names[0] if series is None else series
-        column = self.targets[0] if target is None else target
-        for what, asked, known in (("series", name, self.names), ("target", column, self.targets)):
-            if asked not in known:
-                raise ValueError(f"the forecast has no {what} {asked!r}; it has {list(known)}")
-        number, place = self.names.index(name), self.targets.index(column)
+        if name not in self.names:
+            raise ValueError(f"the forecast has no series {name!r}; it has {list(self.names)}")
+        number, place = self.names.index(name), self.place_of(target)
+        column = self.targets[place]
         times = self.times[number]
         if history is not None:
             past = with_times(as_pandas(history), self.time_column, self.times[0])
@@ -184,14 +245,23 @@ class Forecast:
 
     def as_table(self, found: dict[str, Any]) -> pd.DataFrame:
         """A row for each series and time; `found` holds numbers (series, step, target) by the ends of their columns."""
-        columns: dict[str, Any] = {
-            self.id_column: np.repeat(np.array(self.names, dtype=object), self.horizon),
-            self.time_column: _chain(self.times),
-        }
+        columns: dict[str, Any] = {}
         for number, name in enumerate(self.targets):
             for end, values in found.items():
                 columns[name + end] = np.asarray(values[..., number], dtype=float).reshape(-1)
-        return pd.DataFrame(columns).infer_objects()
+        return self.rows().assign(**columns)
+
+    def rows(self) -> pd.DataFrame:
+        """The series and times alone, a row for each."""
+        names = np.repeat(np.array(self.names, dtype=object), self.horizon)
+        return pd.DataFrame({self.id_column: names, self.time_column: _chain(self.times)}).infer_objects()
+
+    def place_of(self, target: str | None) -> int:
+        """The number of a target; None: the first."""
+        column = self.targets[0] if target is None else target
+        if column not in self.targets:
+            raise ValueError(f"the forecast has no target {column!r}; it has {list(self.targets)}")
+        return self.targets.index(column)
 
 
 def check_levels(level: Numbers) -> list[Number]:

@@ -1,50 +1,88 @@
 """The regular grid that the times of a series lie on: a pandas frequency, or a step between whole numbers."""
 
+import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
-from smc_transformer.support.checks import check_count
+from smc_transformer.support.checks import check_count, cut, shown
 
 Frequency: TypeAlias = str | int
 """A pandas frequency such as "h", "D", "MS" or "15min" for timestamps; a whole number for whole-number times."""
 CALENDAR = ("YS", "YE", "QS", "QE", "MS", "ME", "W-SUN", "W-MON", "B")
 """Steps of unequal length, or bound to days, that are tried; the longest that all times lie on is taken."""
 
+FARTHEST = 2**62
+"""Of whole-number times."""
+LONGEST = 100_000
+"""Steps of a forecast, or of the history in a training window."""
+
 
 class IrregularTimesError(ValueError):
     """Times that lie on no regular grid."""
 
 
+class TimeOutOfReachError(ValueError):
+    """A grid that goes beyond the times that can be written down."""
+
+
 def check_frequency(freq: Any) -> Frequency:
     """A pandas frequency, or a whole number of at least 1."""
     if not isinstance(freq, str):
-        return check_count(freq, "freq")
+        return check_count(freq, "freq", at_most=2**62)
     try:
         step = pd.tseries.frequencies.to_offset(freq)
-    except ValueError as error:
-        raise ValueError(f"freq must be a pandas frequency or a whole number, got {freq!r}: {error}") from None
+    except (ValueError, OverflowError, TypeError) as error:
+        reason = cut(" ".join(str(error).split()))
+        raise ValueError(f"freq must be a pandas frequency or a whole number, got {shown(freq)}: {reason}") from None
     if step.n < 1:
-        raise ValueError(f"freq must go forward in time, got {freq!r}")
+        raise ValueError(f"freq must go forward in time, got {shown(freq)}")
     return freq
 
 
 def times_between(first: Any, last: Any, freq: Frequency) -> pd.Index:
     """All times of the grid from the first to the last; without the first, if that is not on the grid."""
     if isinstance(freq, str):
-        return pd.date_range(first, last, freq=freq)
+        with _in_reach(first):
+            return pd.date_range(first, last, freq=freq)
     return pd.Index(range(int(first), int(last) + 1, freq), dtype="int64")
 
 
 def times_after(last: Any, n: int, freq: Frequency) -> pd.Index:
     """The next n times of the grid."""
     if isinstance(freq, str):
-        return pd.date_range(last, periods=n + 1, freq=freq)[1:]
+        with _in_reach(last):
+            return pd.date_range(last, periods=n + 1, freq=freq)[1:]
+    if int(last) + freq * n >= FARTHEST:
+        raise TimeOutOfReachError(f"the grid after {last} goes beyond all whole-number times")
     return pd.Index(range(int(last) + freq, int(last) + freq * n + 1, freq), dtype="int64")
+
+
+@contextlib.contextmanager
+def _in_reach(start: Any) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, OverflowError):  # of pandas: the year 2262 in nanoseconds, or one without a name
+        raise TimeOutOfReachError(f"the grid after {start} goes beyond the times that can be written down") from None
+
+
+def steps_between(times: pd.Index, freq: Frequency) -> Float[np.ndarray, "step"]:
+    """About how many steps of the grid lie between each time and the next, without making the grid."""
+    if not isinstance(freq, str):
+        return np.diff(times.to_numpy("float64")) / freq
+    # By the average of some steps, which may be of unequal length; in nothing smaller than float64 it cannot overflow.
+    ahead = times_after(times[0], 12, freq)
+    one = (ahead[-1] - times[0]) / 12
+    seconds = times.asi8.astype("float64") / _UNITS[times.unit]
+    return np.diff(seconds) / one.total_seconds()
+
+
+_UNITS = {"s": 1e0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+"""How many of them are a second."""
 
 
 def infer_frequency(series: Sequence[pd.Index]) -> Frequency:
@@ -60,9 +98,10 @@ def infer_frequency(series: Sequence[pd.Index]) -> Frequency:
     for step in CALENDAR:
         if _lie_on(several, step):
             return step
-    steps = np.concatenate([np.diff(times.as_unit("ns").asi8) for times in several])
-    smallest = _common_step(steps, lambda step: str(pd.Timedelta(step, "ns")))
-    return str(pd.tseries.frequencies.to_offset(pd.Timedelta(smallest, "ns")).freqstr)
+    unit = several[0].unit  # one column has one unit
+    steps = np.concatenate([np.diff(times.as_unit(unit).asi8) for times in several])
+    smallest = _common_step(steps, lambda step: str(pd.Timedelta(step, unit)))
+    return str(pd.tseries.frequencies.to_offset(pd.Timedelta(smallest, unit)).freqstr)
 
 
 def _common_step(steps: Int[np.ndarray, "step"], text: Callable[[int], str]) -> int:

@@ -1,6 +1,6 @@
-"""Sampled futures of many series, and what is exact about them."""
+"""Sampled futures of many series, and what is exact about them; with or without values that are given."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,8 +9,10 @@ from torch import Generator, Tensor
 
 from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.following import Follower, meet_known
-from smc_transformer.forecaster.table import Name
+from smc_transformer.forecaster.table import Name, TableError
+from smc_transformer.inference.conditioned_paths import ConditionedPaths, UnreachableError, conditioned_paths
 from smc_transformer.inference.paths import NUMBERS_AT_ONCE, draw_paths, path_numbers
+from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import spread
 from smc_transformer.support.chunks import chunk_size
 
@@ -35,21 +37,53 @@ def draw_futures(
 ) -> Futures:
     """Draw paths of each series with its known inputs, from its particles, which stay as they are."""
     network, settings = follower
+    order, found = [], []
+    for chosen, state, later in _parts(follower, fleet, names, known, n_paths):
+        order += chosen
+        paths, _ = spread(network, settings, state, n_paths, known.shape[1], generator)
+        targets, parameters = draw_paths(network, paths, later, generator)
+        components = network.observation.components(parameters)
+        between, within = components.mean.var(dim=1, correction=0), components.variance.mean(dim=1)
+        found.append(Futures(targets, parameters[:, :, 0], between, within))
+    back = torch.tensor(order).argsort()
+    return Futures(*(torch.cat(parts)[back] for parts in zip(*found, strict=True)))
+
+
+@torch.no_grad()
+def draw_scenario(
+    follower: Follower,
+    fleet: Fleet,
+    names: Sequence[Name],
+    known: Float[Tensor, "series horizon known"],
+    given: Float[Tensor, "series horizon n_targets"],
+    n_paths: int,
+    generator: Generator | None,
+) -> ConditionedPaths:
+    """The same with values that are given (NaN: not given), in the model's units."""
+    order, found = [], []
+    for chosen, state, later in _parts(follower, fleet, names, known, n_paths):
+        order += chosen
+        try:
+            found.append(conditioned_paths(*follower, state, given[chosen], later, n_paths, generator))
+        except UnreachableError as error:
+            name = names[chosen[error.sequence]]
+            raise TableError(f"no path of series {name!r} can have the values given: their density is 0") from None
+    back = torch.tensor(order).argsort()
+    return ConditionedPaths(*(torch.cat(parts)[back] for parts in zip(*found, strict=True)))
+
+
+def _parts(
+    follower: Follower, fleet: Fleet, names: Sequence[Name], known: Float[Tensor, "series horizon known"], n_paths: int
+) -> Iterator[tuple[list[int], ParticleState, Float[Tensor, "part horizon known"]]]:
+    """Series that are drawn together: their numbers, a copy of their particles, and the inputs after each step."""
+    network = follower.network
     n_steps = known.shape[1]
     at_once = chunk_size(NUMBERS_AT_ONCE, path_numbers(network, n_paths, n_steps + (network.config.window or 64)))
     # The known inputs of a step come before it; nothing comes after the last one.
     later = torch.cat((known[:, 1:], torch.zeros_like(known[:, :1])), dim=1)
-    order, found = [], []
     for numbers in fleet.groups(names):
         for start in range(0, len(numbers), at_once):
             chosen = numbers[start : start + at_once]
-            order += chosen
             state = fleet.take([names[number] for number in chosen])
             meet_known(network, state, known[chosen, 0])
-            paths, _ = spread(network, settings, state, n_paths, n_steps, generator)
-            targets, parameters = draw_paths(network, paths, later[chosen], generator)
-            components = network.observation.components(parameters)
-            between, within = components.mean.var(dim=1, correction=0), components.variance.mean(dim=1)
-            found.append(Futures(targets, parameters[:, :, 0], between, within))
-    back = torch.tensor(order).argsort()
-    return Futures(*(torch.cat(parts)[back] for parts in zip(*found, strict=True)))
+            yield chosen, state, later[chosen]

@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 
 from smc_transformer.forecaster.fitted import Fitted
-from smc_transformer.forecaster.frequency import times_after, times_between
+from smc_transformer.forecaster.frequency import TimeOutOfReachError, times_after, times_between
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError, in_zone_of
+from smc_transformer.forecaster.times import CLOCKS
+from smc_transformer.support.checks import cut, shown
 
 FUTURE = "future"
 """Key of the inputs that are known ahead, at the times ahead: {"future": {"price": [1.0, 1.2]}}."""
@@ -87,55 +89,68 @@ def _name(cells: dict[str, Any], fitted: Fitted) -> Name:
         raise RowError(f"there is no {column!r}: whose observation is it?")
     name = cells[column]
     if isinstance(name, bool) or not isinstance(name, (str, int)):
-        raise RowError(f"{column!r} must be text or a whole number, got {json.dumps(name)}")
+        raise RowError(f"{column!r} must be text or a whole number, got {_json(name)}")
     # In a text table all names are text, so 7 and "7" mean the same series.
     text = str(name)
     for candidate in (name, text, int(text) if text.isdecimal() and len(text) <= LONGEST_NUMBER else name):
         if candidate in known:
             return candidate
-    raise RowError(f"unknown series {name!r}")
+    raise RowError(f"unknown series {shown(name)}")
 
 
 def _time(cells: dict[str, Any], fitted: Fitted, name: Name, most_steps: int | None) -> Any:
     settings, last = fitted.settings, fitted.following.series[name].last_time
     column = settings.time_column
     if column not in cells:
-        raise RowError(f"series {name!r}: there is no time {column!r}")
+        raise RowError(f"series {shown(name)}: there is no time {column!r}")
     time = cells[column]
     if isinstance(settings.freq, str):
         time = _timestamp(time, column, last)
     elif isinstance(time, bool) or not isinstance(time, int) or abs(time) >= 2**62:
-        raise RowError(f"{column!r} must be a whole number, got {json.dumps(time)}")
+        raise RowError(f"{column!r} must be a whole number, got {_json(time)}")
     if time <= last:
-        raise PastRowError(f"series {name!r}: time {cells[column]} is not after the last one, {last}")
+        raise PastRowError(f"series {shown(name)}: time {_plain(cells[column])} is not after the last one, {last}")
     if most_steps is None:
         return time
     # By the length of one step first: a far time would make a long grid.
-    one = times_after(last, 1, settings.freq)[0] - last
-    if (time - last) / one > 2 * most_steps or len(times_between(last, time, settings.freq)) - 1 > most_steps:
-        raise RowError(f"series {name!r}: time {cells[column]} is more than {most_steps} steps after the last, {last}")
+    try:
+        one = times_after(last, 1, settings.freq)[0] - last
+        is_far = (time - last) / one > 2 * most_steps
+        is_far = is_far or len(times_between(last, time, settings.freq)) - 1 > most_steps
+    except TimeOutOfReachError as error:
+        raise RowError(f"series {shown(name)}: {error}") from None
+    if is_far:
+        raise RowError(
+            f"series {shown(name)}: time {_plain(cells[column])} is more than {most_steps} steps after the last, {last}"
+        )
     return time
 
 
 def _timestamp(value: Any, column: str, last: pd.Timestamp) -> pd.Timestamp:
-    time = pd.to_datetime(value, format="ISO8601", errors="coerce") if isinstance(value, str) else pd.NaT
+    is_time = isinstance(value, str) and value.strip().lower() not in CLOCKS
+    time = pd.to_datetime(value, format="ISO8601", errors="coerce") if is_time else pd.NaT
     if time is pd.NaT:
-        raise RowError(f"{column!r} must be a time as text (ISO 8601), got {json.dumps(value)}")
+        raise RowError(f"{column!r} must be a time as text (ISO 8601), got {_json(value)}")
     try:
-        return in_zone_of(pd.DatetimeIndex([time]), last, f"{column!r} is {json.dumps(value)}")[0].as_unit(last.unit)
+        found = in_zone_of(pd.DatetimeIndex([time]), last, f"{column!r} is {_json(value)}")[0]
+        if found.as_unit(last.unit) != found:
+            raise RowError(f"{column!r} is finer than the times of the fit, got {_json(value)}")
+        return found.as_unit(last.unit)
+    except RowError:
+        raise
     except TableError as error:
         raise RowError(str(error)) from None
     except ValueError:  # the year 9999, counted in nanoseconds
-        raise RowError(f"{column!r} is out of reach of the times of the fit, got {json.dumps(value)}") from None
+        raise RowError(f"{column!r} is out of reach of the times of the fit, got {_json(value)}") from None
 
 
 def _number(value: Any, column: str) -> float | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise RowError(f"{column!r} must be a number or null, got {json.dumps(value)}")
+        raise RowError(f"{column!r} must be a number or null, got {_json(value)}")
     if abs(value) > sys.float_info.max:
-        raise RowError(f"{column!r} must be a finite number or null, got {value}")
+        raise RowError(f"{column!r} must be a finite number or null, got {shown(value)}")
     return float(value)
 
 
@@ -151,8 +166,17 @@ def _future(cells: dict[str, Any], columns: tuple[str, ...], horizon: int) -> di
     for column in columns:
         values = future.get(column)
         if not isinstance(values, list) or len(values) < horizon:
-            raise RowError(f"{FUTURE!r} must hold {horizon} values of {column!r}, got {json.dumps(values)}")
+            raise RowError(f"{FUTURE!r} must hold {horizon} values of {column!r}, got {_json(values)}")
         found[column] = [number for value in values if (number := _number(value, column)) is not None]
         if len(found[column]) < len(values):
             raise RowError(f"{FUTURE!r}: inputs that are known ahead must be known, {column!r} has a null")
     return found
+
+
+def _json(value: Any) -> str:
+    """A value as the line has it, but for the middle of a long one."""
+    return cut(json.dumps(value))
+
+
+def _plain(value: Any) -> str:
+    return cut(str(value))

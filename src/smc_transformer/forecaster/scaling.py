@@ -1,5 +1,6 @@
 """Scaling of columns: monotone maps to numbers of the order of one, inverted exactly.
 
+    "local"      relative to what simple forecasts say about each row (`view/local.py`): a map for each row
     "none"       as they are
     "standard"   minus the mean, by the standard deviation
     "robust"     minus the median, by the interquartile range over 1.349 (that of a unit normal)
@@ -21,11 +22,11 @@ _NORMAL_RANGE = 1.3489795003921634
 
 @dataclass(frozen=True)
 class Scaler:
-    """Maps for the columns of a series."""
+    """Maps for the columns of a series: the same for all rows, or one for each row."""
 
     kinds: tuple[str, ...]
-    shift: Float[np.ndarray, "column"]  # what is taken away (after the logarithm, if there is one)
-    spread: Float[np.ndarray, "column"]  # what it is divided by then
+    shift: Float[np.ndarray, "*row column"]  # what is taken away (after the logarithm, if there is one)
+    spread: Float[np.ndarray, "*row column"]  # what it is divided by then
 
     @classmethod
     def fit(cls, values: Float[np.ndarray, "row column"], kinds: tuple[str, ...]) -> "Scaler":
@@ -53,7 +54,19 @@ class Scaler:
 
     def first(self, n_columns: int) -> "Scaler":
         """The map of the first columns alone."""
-        return Scaler(self.kinds[:n_columns], self.shift[:n_columns], self.spread[:n_columns])
+        return Scaler(self.kinds[:n_columns], self.shift[..., :n_columns], self.spread[..., :n_columns])
+
+    def rows(self, chosen: slice) -> "Scaler":
+        """The maps of some rows."""
+        if self.shift.ndim == 1:
+            return self
+        return Scaler(self.kinds, self.shift[chosen], self.spread[chosen])
+
+    def row(self, number: int) -> "Scaler":
+        """The map of one row."""
+        if self.shift.ndim == 1:
+            return self
+        return Scaler(self.kinds, self.shift[number], self.spread[number])
 
     @property
     def logarithmic(self) -> Bool[np.ndarray, "column"]:

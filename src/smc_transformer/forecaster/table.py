@@ -4,8 +4,11 @@ A table is long: one row for each series and time. What is wrong with one is sai
 from 0), so that it can be found.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,11 +16,17 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int
 
-from smc_transformer.forecaster.frequency import times_between
+from smc_transformer.forecaster.frequency import FARTHEST, TimeOutOfReachError, steps_between, times_between
 from smc_transformer.forecaster.settings import Settings
+from smc_transformer.forecaster.times import parse_times
+from smc_transformer.support.checks import shown
 
 Name: TypeAlias = str | int
 """What a series is called."""
+MOST_STEPS = 10_000
+"""That a series may jump from one row to the next: each is a filter step, and a mistaken date would be a million."""
+LONGEST_SPARSE = 1_000_000
+"""Places of a grid that may be empty nearly everywhere; a longer one says that the frequency is wrong."""
 
 
 class TableError(ValueError):
@@ -101,7 +110,10 @@ def read_series(
 def check_columns(table: pd.DataFrame, columns: Sequence[str]) -> None:
     """That a table has these columns."""
     if absent := [column for column in columns if column not in table.columns]:
-        raise TableError(f"the table has no column {absent[0]!r}; it has {list(table.columns)}")
+        raise TableError(f"the table has no column {shown(absent[0])}; it has {shown(list(table.columns))}")
+    for column in columns:
+        if (twice := int((table.columns == column).sum())) > 1:
+            raise TableError(f"the table has {twice} columns {shown(column)}: which one is meant?")
 
 
 def filled(table: pd.DataFrame, name: str, need: str) -> pd.Series:
@@ -118,7 +130,7 @@ def _names(table: pd.DataFrame, settings: Settings) -> list[Name]:
     for row, name in enumerate(names):
         if isinstance(name, bool) or not isinstance(name, (str, int)):
             raise TableError(
-                f"column {settings.id_column!r} must hold text or whole numbers, got {name!r} in row {row}"
+                f"column {settings.id_column!r} must hold text or whole numbers, got {shown(name)} in row {row}"
             )
     return names
 
@@ -131,6 +143,10 @@ def _times(table: pd.DataFrame, settings: Settings) -> pd.Index:
             raise TableError(
                 f"freq={settings.freq!r} means whole-number times, but column {name!r} holds {column.dtype}"
             )
+        far = (column >= FARTHEST) | (column <= -FARTHEST)
+        if far.any():
+            row = int(far.to_numpy().argmax())
+            raise TableError(f"column {name!r} is out of reach in row {row}: {shown(column.iloc[row])}")
         return pd.Index(column.to_numpy("int64"))
     if pd.api.types.is_numeric_dtype(column.dtype):
         raise TableError(
@@ -142,11 +158,12 @@ def _times(table: pd.DataFrame, settings: Settings) -> pd.Index:
 
 def as_timestamps(column: pd.Series, name: str) -> pd.DatetimeIndex:
     """A column of times, dates or text in ISO 8601."""
-    is_text = pd.api.types.is_string_dtype(column.dtype) or pd.api.types.is_object_dtype(column.dtype)
+    if pd.api.types.is_string_dtype(column.dtype) or pd.api.types.is_object_dtype(column.dtype):
+        column = parse_times(column, name, None, TableError)
     try:
-        return pd.DatetimeIndex(pd.to_datetime(column, format="ISO8601") if is_text else column)
-    except (ValueError, TypeError) as error:
-        raise TableError(f"column {name!r} must hold timestamps: {error}") from None
+        return pd.DatetimeIndex(column)
+    except (ValueError, TypeError):
+        raise TableError(f"column {name!r} must hold timestamps, it holds {column.dtype}") from None
 
 
 def in_zone_of(times: pd.Index, known: Any, where: str) -> pd.Index:
@@ -174,14 +191,27 @@ def _zone(times: Any) -> str:
 
 def _numbers(table: pd.DataFrame, name: str) -> Float[np.ndarray, "row"]:
     column = table[name]
-    if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
+    kind = column.dtype
+    if pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind):
         return column.to_numpy(dtype="float64", na_value=np.nan)
-    converted = pd.to_numeric(column, errors="coerce")
-    wrong = np.flatnonzero((converted.isna() & ~column.isna()).to_numpy())
-    if len(wrong) or not pd.api.types.is_numeric_dtype(converted.dtype):
-        row = int(wrong[0]) if len(wrong) else 0
-        raise TableError(f"column {name!r} must hold numbers, got {column.iloc[row]!r} in row {row}")
+    is_text = pd.api.types.is_object_dtype(kind) or pd.api.types.is_string_dtype(kind)
+    if not is_text and not isinstance(kind, pd.CategoricalDtype):  # pandas would count the days of a date
+        raise TableError(f"column {name!r} must hold numbers, it holds {kind}")
+    values = column.astype(object)
+    wrong = np.fromiter((not _may_be_number(value) for value in values), dtype=bool, count=len(values))
+    converted = pd.to_numeric(values.mask(wrong), errors="coerce")
+    wrong |= (converted.isna() & ~values.isna()).to_numpy()
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise TableError(f"column {name!r} must hold numbers, got {shown(values.iloc[row])} in row {row}")
     return converted.to_numpy(dtype="float64", na_value=np.nan)
+
+
+def _may_be_number(value: Any) -> bool:
+    """Whether a cell is a number, text that may be one, or missing."""
+    if isinstance(value, Integral):
+        return abs(int(value)) <= sys.float_info.max
+    return isinstance(value, (str, Real, Decimal)) or value is None or value is pd.NA or value is pd.NaT
 
 
 def _rows_by_series(names: list[Name]) -> dict[Name, Int[np.ndarray, "row"]]:
@@ -207,7 +237,7 @@ def _check_numbers(
                 row = int(wrong.argmax())
                 value = "infinite" if np.isinf(values[row]) else f"{values[row]:g}"
                 raise TableError(
-                    f"series {names[row]!r}, column {column!r} is {value} at {times[row]} (row {row}); {reason}"
+                    f"series {shown(names[row])}, column {column!r} is {value} at {times[row]} (row {row}); {reason}"
                 )
 
 
@@ -218,25 +248,54 @@ def _on_grid(
     column, freq = settings.time_column, settings.freq
     if before is not None and times[0] <= before:
         raise TableError(
-            f"series {name!r}, column {column!r}: row {rows[0]} ({times[0]}) is not after the last row known, {before}"
+            f"series {shown(name)}, column {column!r}: row {rows[0]} ({times[0]}) is not after the last row known, "
+            f"{before}"
         )
     steps = times[1:] > times[:-1]
     if not steps.all():
         place = int(np.flatnonzero(~steps)[0])
         problem = "has two rows of the same time" if times[place] == times[place + 1] else "is not sorted by time"
         raise TableError(
-            f"series {name!r} {problem}, column {column!r}: row {rows[place]} ({times[place]}) "
+            f"series {shown(name)} {problem}, column {column!r}: row {rows[place]} ({times[place]}) "
             f"is followed by row {rows[place + 1]} ({times[place + 1]})"
         )
-    grid = times_between(times[0] if before is None else before, times[-1], freq)
+    try:
+        _check_jumps(name, times if before is None else pd.Index([before]).append(times), rows, settings)
+        grid = times_between(times[0] if before is None else before, times[-1], freq)
+    except TimeOutOfReachError as error:
+        raise TableError(f"series {shown(name)}, column {column!r}: {error}") from None
     places = grid.get_indexer(times)
     if (places < 0).any():
         place = int(np.flatnonzero(places < 0)[0])
         raise TableError(
-            f"series {name!r}, column {column!r}: row {rows[place]} ({times[place]}) is not on the grid of "
+            f"series {shown(name)}, column {column!r}: row {rows[place]} ({times[place]}) is not on the grid of "
             f"freq={freq!r} that begins at {grid[0] if len(grid) else times[0]}"
         )
     return (grid, places) if before is None else (grid[1:], places - 1)
+
+
+def _check_jumps(name: Name, times: pd.Index, rows: Int[np.ndarray, "row"], settings: Settings) -> None:
+    """That no row is so far from the one before that the steps between would go on for ever.
+
+    `times` are those of the rows, or begin with the last time before them.
+    """
+    if len(times) < 2:
+        return
+    steps = steps_between(times, settings.freq)
+    far = np.flatnonzero(steps > MOST_STEPS)
+    where = f"series {shown(name)}, column {settings.time_column!r}"
+    if len(far):
+        place = int(far[0])
+        row = rows[place + 1 - (len(times) - len(rows))]
+        raise TableError(
+            f"{where}: row {row} ({times[place + 1]}) is {steps[place]:.0f} steps of freq={settings.freq!r} after "
+            f"{times[place]}, and at most {MOST_STEPS} can be missing: is the time right?"
+        )
+    if steps.sum() > max(LONGEST_SPARSE, 100 * len(times)):
+        raise TableError(
+            f"{where}: {len(times)} rows lie {steps.sum():.0f} steps of freq={settings.freq!r} apart, "
+            f"so that nearly all would be missing: is the frequency right?"
+        )
 
 
 def _check_known(series: Series, columns: tuple[str, ...]) -> None:
@@ -244,6 +303,6 @@ def _check_known(series: Series, columns: tuple[str, ...]) -> None:
     if len(missing):
         row, column = missing[0]
         raise TableError(
-            f"series {series.name!r} has no value of the known input {columns[column]!r} at {series.times[row]}: "
+            f"series {shown(series.name)} has no value of the known input {columns[column]!r} at {series.times[row]}: "
             f"inputs that are known ahead must be known at every time"
         )

@@ -1,15 +1,21 @@
 """Training of a forecaster's model by the recipe that the experiments found to work (learning/recipe.py)."""
 
+import hashlib
+import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
 
-from jaxtyping import Float
+import numpy as np
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from smc_transformer.forecaster.panel import Panel
+from smc_transformer.forecaster.panel import Horizons, Panel, Viewed
 from smc_transformer.forecaster.settings import Settings
-from smc_transformer.forecaster.table import Series
-from smc_transformer.forecaster.windows import training_windows, validation_windows
+from smc_transformer.forecaster.table import TableError
+from smc_transformer.forecaster.windows import cutoff_windows, training_cutoffs, training_windows, validation_windows
 from smc_transformer.learning import Recipe, Stage, evenly_spaced
 from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.observation import ObservationModel
@@ -18,6 +24,11 @@ logger = logging.getLogger(__name__)
 
 VALIDATION_WINDOWS = 100
 """Validation windows, evenly spaced, by which weights are chosen and noise is widened."""
+FIRST_CORRECTION = 0.05
+"""Factor on the last layer's first weights: a network begins as the forecasts of the local view, uncorrected."""
+BELIEF = 0.75
+"""Share of the learned corrections of the view's forecasts that is kept: what was true of training rows may end, such
+as a common growth. Measured on rows before those that panels are tested on (docs/view.md)."""
 FEWEST_TO_WIDEN = 100
 """Held-out observations below which their coverage says too little to change the width of the noise."""
 
@@ -32,25 +43,77 @@ class TrainingReport:
     likelihood: tuple[float, ...]  # in nats a step
     forecast: tuple[float, ...]  # the CRPS in scaled units
     widening: float  # the factor on the noise
+    chosen: dict[str, str] = field(default_factory=dict)  # settings that were left open, in words
+
+
+class Examples(NamedTuple):
+    """Windows to learn from, and held-out ones to choose by."""
+
+    training: Float[Tensor, "window length n_inputs"]
+    validation: Float[Tensor, "validation_window length n_inputs"] | None
+
+
+def scaled_examples(panel: Panel, viewed: list[Viewed], held_out: list[int]) -> Examples:
+    """Windows of series that are scaled once for all; the last rows of each are held out."""
+    settings, n_modelled = panel.settings, len(panel.settings.modelled)
+    rows = [panel.rows(one) for one in viewed]
+    training = [panel.rows(one.rows(slice(len(one.series) - n))) for one, n in zip(viewed, held_out, strict=True)]
+    at_most = settings.training_settings().max_windows
+    windows = training_windows(training, n_modelled, settings.window_length, at_most)
+    return Examples(windows, validation_windows(rows, held_out, n_modelled, settings.window_length, settings.horizon))
+
+
+def local_cutoffs(settings: Settings, lengths: list[int], held_out: list[int]) -> list[Int[np.ndarray, "_"]]:
+    """The cutoffs of the windows of each series, seen through the local view: training first, then validation."""
+    per_series = settings.training_settings().max_windows // max(1, len(lengths))
+    found = []
+    for length, n_held_out in zip(lengths, held_out, strict=True):
+        training = training_cutoffs(length - n_held_out, settings.horizon, per_series)
+        validation = np.arange(length - n_held_out - 1, length - settings.horizon if n_held_out else 0)
+        found.append(np.concatenate((training, validation)).astype(int))
+    return found
+
+
+def local_examples(panel: Panel, viewed: list[Viewed], horizons: list[Horizons], held_out: list[int]) -> Examples:
+    """The windows of these cutoffs."""
+    lengths = [len(one.series) for one in viewed]
+    known = [length - n for length, n in zip(lengths, held_out, strict=True)]
+    before = [ahead.before(n - 1) for ahead, n in zip(horizons, known, strict=True)]
+    after = [ahead.since(n - 1) for ahead, n in zip(horizons, known, strict=True)]
+    training = cutoff_windows(panel, viewed, before, known)
+    if training is None:
+        raise TableError("there is nothing to learn from: no series has values after a row in which all are observed")
+    return Examples(training, cutoff_windows(panel, viewed, after, lengths) if any(held_out) else None)
 
 
 def train(
-    panel: Panel, given: list[Series], training: list[Series], held_out: list[int], *, progress: bool
+    panel: Panel, examples: Examples, *, progress: bool, checkpoint: Path | None = None
 ) -> tuple[SMCTransformer, TrainingReport]:
-    """A model trained on `training`, its weights and noise chosen by the last rows of `given`, which were held out."""
-    settings, n_modelled, history = panel.settings, len(panel.settings.modelled), panel.settings.input_size - 1
-    rows, training_rows = ([panel.rows(one, panel.scaler(one)) for one in part] for part in (given, training))
-    at_most = settings.training_settings().max_windows
-    windows = training_windows(training_rows, n_modelled, settings.window_length, at_most)
-    validation = validation_windows(rows, held_out, n_modelled, settings.window_length, settings.horizon)
+    """A model trained on windows, its weights and noise chosen by held-out ones; resumed from a `checkpoint` folder."""
+    settings, history = panel.settings, panel.settings.input_size - 1
+    windows, validation = examples
     if validation is not None:
         validation = validation[evenly_spaced(len(validation), VALIDATION_WINDOWS)]
     recipe, model = _recipe(settings), settings.make_model(settings.seed)
+    if settings.is_local:
+        with torch.no_grad():
+            model.readout.projection.weight.mul_(FIRST_CORRECTION)
     # What one unit of each target is in scaled values, in which forecasts are scored.
     units = tuple(panel.units[: len(settings.targets)].tolist())
     losses = recipe.train(
-        model, windows, validation, history=history, units=units, seed=settings.seed, progress=progress
+        model,
+        windows,
+        validation,
+        history=history,
+        units=units,
+        seed=settings.seed,
+        progress=progress,
+        checkpoint=None if checkpoint is None else checkpoint / _run_name(settings),
     )
+    if settings.is_local and settings.support() is None:
+        with torch.no_grad():
+            model.readout.projection.weight[: len(settings.modelled)] *= BELIEF
+            model.readout.projection.bias[: len(settings.modelled)] *= BELIEF
     widening = 1.0
     if validation is not None and _can_be_widened(settings, model, validation):
         widening = recipe.widen(model, validation, histories=(history, None), n_scored=len(units))
@@ -64,16 +127,24 @@ def train(
     )
 
 
+def _run_name(settings: Settings) -> str:
+    """A name for checkpoints that only a training with the same settings has; the data are compared by the trainer."""
+    return hashlib.sha256(json.dumps(settings.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+
 def _recipe(settings: Settings) -> Recipe:
     chosen = settings.training_settings()
-    first_steps = 2 * chosen.likelihood_steps if chosen.squared_error_steps is None else chosen.squared_error_steps
-    common = Stage(0, chosen.validations, chosen.batch_size, chosen.learning_rate)
+    first_steps = 0 if settings.is_local else 2 * chosen.likelihood_steps
+    if chosen.squared_error_steps is not None:
+        first_steps = chosen.squared_error_steps
+    rate = chosen.learning_rate or (2e-3 if settings.is_local else 3e-3)
+    common = Stage(0, chosen.validations, chosen.batch_size, rate)
     likelihood = Recipe(likelihood=replace(common, steps=chosen.likelihood_steps))
     # Whole numbers have a likelihood only: their draws are no differentiable function of the parameters, and the
     # numbers of classes are no distances.
     if settings.support() is not None:
         return likelihood
-    last = replace(common, steps=chosen.forecast_steps, learning_rate=chosen.learning_rate / 2)
+    last = replace(common, steps=chosen.forecast_steps, learning_rate=rate / 2)
     return replace(likelihood, squared_error=replace(common, steps=first_steps), forecast=last)
 
 

@@ -1,14 +1,19 @@
 """Windows of the series' rows for training and validation.
 
-A window begins at a row in which everything is observed, as the model does; gaps inside it are missing values.
+A window begins at a row in which everything is observed, as the model does; gaps inside it are missing values. Seen
+through the local view, a window has a cutoff: the rows after it are seen as they are from there, as in a forecast.
+Such windows may be short: they are right-aligned, and have not begun in rows that are NaN throughout
+(learning/ragged.py).
 """
 
 import logging
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from smc_transformer.forecaster.panel import Horizons, Panel, Viewed
 from smc_transformer.forecaster.table import TableError
 from smc_transformer.learning import evenly_spaced
 
@@ -17,6 +22,66 @@ logger = logging.getLogger(__name__)
 FEW_MISSING = 0.1
 """Up to this share of windows with missing values are left out, but for series that would have none left: the others
 train several times faster."""
+
+
+FEWEST_BEFORE = 2
+"""Rows of history in the shortest window."""
+LARGEST_VALUE = 10.0
+"""In units of the view: an outlier counts as one of this size in training."""
+
+
+def training_cutoffs(n_rows: int, horizon: int, at_most: int) -> Int[np.ndarray, "cutoff"]:
+    """Last rows of history in the windows of a series with so many training rows, evenly spaced.
+
+    A series without room for a whole horizon has one cutoff, and misses the end of its horizon.
+    """
+    first, last = FEWEST_BEFORE - 1, n_rows - 1 - horizon
+    if n_rows <= FEWEST_BEFORE:
+        return np.zeros(0, dtype=int)
+    if last <= first:
+        return np.array([max(first, n_rows // 2 - 1)])
+    return first + evenly_spaced(last - first + 1, max(1, at_most)).numpy()
+
+
+def cutoff_windows(
+    panel: Panel, viewed: list[Viewed], horizons: list[Horizons], n_rows: list[int]
+) -> Float[Tensor, "window length n_inputs"] | None:
+    """A window for each cutoff of each series, of which only the first `n_rows` may be seen.
+
+    Histories are as long as the input size, or the largest half, quarter, ... of it that begins with a complete row:
+    few lengths, so that many windows begin together.
+    """
+    settings, n_modelled = panel.settings, len(panel.settings.modelled)
+    lengths = [settings.input_size]
+    while lengths[-1] // 2 >= FEWEST_BEFORE:
+        lengths.append(lengths[-1] // 2)
+    windows = []
+    for one, ahead, last in zip(viewed, horizons, n_rows, strict=True):
+        rows, known = panel.rows(one), panel.known(one.series)
+        complete = _complete(rows, n_modelled).numpy()
+        for place, scaler, features in zip(*ahead, strict=True):
+            length = next((size for size in lengths if place + 1 >= size and complete[place + 1 - size]), None)
+            steps = slice(place + 1, min(place + 1 + settings.horizon, last))
+            future = scaler.rows(slice(steps.stop - steps.start)).transform(one.series.values[steps])
+            if length is None or np.isnan(future).all():
+                continue
+            window = torch.full((settings.window_length, rows.shape[1]), float("nan"))
+            window[settings.input_size - length : settings.input_size] = rows[place + 1 - length : place + 1]
+            horizon = window[settings.input_size :]
+            horizon[: len(future), :n_modelled] = torch.from_numpy(future)
+            inputs = np.zeros((settings.horizon, known.shape[1] + features.shape[1]))
+            inputs[: len(future), : known.shape[1]] = known[steps]
+            inputs[:, known.shape[1] :] = features
+            # Row s holds the known inputs of time s + 1; nothing comes after the last one.
+            window[settings.input_size - 1 : -1, n_modelled:] = torch.from_numpy(inputs)
+            window[-1, n_modelled:] = 0.0
+            windows.append(window)
+    if not windows:
+        return None
+    found = torch.stack(windows)
+    if settings.support() is None:
+        found[..., :n_modelled] = found[..., :n_modelled].clamp(-LARGEST_VALUE, LARGEST_VALUE)
+    return found
 
 
 def training_windows(

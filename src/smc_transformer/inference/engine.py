@@ -1,20 +1,21 @@
 """Which work C does, and which torch: one place decides, call by call, and says why.
 
-C does four things for a network: the filter over whole sequences, one step of all particles, the gradient of the
-replay, and forecast paths with or without gradients. Each has a list of conditions; `explain_filter`, `explain_step`,
-`explain_replay` and `explain_paths` return the reasons of those that are not met, as sentences (none: C does the work).
-`can_filter`, `can_step`, `can_replay` and `can_draw_paths` also log them, each once. What C does for the parts of a
-network is decided in the same way, by `nn.conditions`.
+C does five things for a network: the filter over whole sequences, one step of all particles, the embeddings of
+trajectories with gaps, the gradient of the replay, and forecast paths with or without gradients. Each has a list of
+conditions; `explain_filter`, `explain_step`, `explain_embedding`, `explain_replay` and `explain_paths` return the
+reasons of those that are not met, as sentences (none: C does the work). `can_filter`, `can_step`, `can_embed`,
+`can_replay` and `can_draw_paths` also log them, each once. What C does for the parts of a network is decided in the
+same way, by `nn.conditions`.
 
 The kernels compute what the classes of this package compute. A user may have put other parts in their place, or changed
 a method of a class or of a single object: hence the exact types, and the comparison of names in `_change_of`.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 
 from smc_transformer.inference.settings import InferenceSettings
@@ -23,6 +24,7 @@ from smc_transformer.kernels.densities import Elliptical, Form, NegativeBinomial
 from smc_transformer.kernels.filter import FilterOutputs, Gaps, filter_sequences
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.paths import PathsModel, PathsStart, draw_paths
+from smc_transformer.kernels.recurrent import encode_trees, trees
 from smc_transformer.kernels.replay import replay_outputs
 from smc_transformer.kernels.step import PastSlots, mutate_particles
 from smc_transformer.kernels.step import inherit_trajectories as inherit_in_c
@@ -74,6 +76,11 @@ def explain_step(network: Network, embedding: Tensor) -> list[str]:
     return [f"a step in torch: {reason}" for reason in reasons]
 
 
+def explain_embedding(network: Network, x: Tensor) -> list[str]:
+    """Why inputs that trajectories share cannot be embedded once for all, so that each trajectory is encoded."""
+    return [f"trajectories encoded one by one: {reason}" for reason in (*about_numbers(x), *_about_encoder(network))]
+
+
 def explain_replay(network: Network, embedding: Tensor, noise: Noise) -> list[str]:
     """Why C cannot replay trajectories and give the gradient of it, so that torch does it; none: it can."""
     reasons = [*about_numbers(embedding), *_about_attention(network), *_about_read_out(network)]
@@ -105,6 +112,11 @@ def can_filter(network: Network, settings: InferenceSettings, x: Float[Tensor, "
 def can_step(network: Network, embedding: Tensor) -> bool:
     """Whether C takes a step from this embedding: `run_step`."""
     return in_c(explain_step(network, embedding))
+
+
+def can_embed(network: Network, x: Tensor) -> bool:
+    """Whether inputs that trajectories share are embedded once: `run_embedding`."""
+    return in_c(explain_embedding(network, x))
 
 
 def can_replay(network: Network, embedding: Tensor, noise: Noise) -> bool:
@@ -246,7 +258,9 @@ def run_filter(
     # Drawn as `select` and `complete` would draw them, step by step.
     n_uniforms = 1 if settings.resampling == "systematic" else n_particles
     uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
-    for step in range(n_steps):
+    if settings.ess_threshold > 0 and gaps is None:  # the same numbers as one step after the other
+        torch.rand(n_steps - 1, batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[1:])
+    for step in range(n_steps if gaps is not None else 0):
         if settings.ess_threshold > 0 and step > 0:
             torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[step])
         if gaps is not None and isinstance(form, Elliptical):
@@ -347,9 +361,65 @@ def run_step(
     return mutate_particles(layer, means, embedding, eps, *caches, n_slots, network.attention.window, past)
 
 
+class SharedEmbedding(NamedTuple):
+    """Embeddings of inputs that trajectories share, each once."""
+
+    embedding: Float[Tensor, "node d_model"]
+    nodes: Int[Tensor, "batch trajectory time"]  # which of them is whose
+
+    def of_trajectories(self) -> Float[Tensor, "batch trajectory time d_model"]:
+        """Those of each trajectory."""
+        return self.embedding.index_select(0, self.nodes.flatten()).view(*self.nodes.shape, -1)
+
+
+def run_embedding(
+    network: Network,
+    inputs: Float[Tensor, "batch trajectory time n_inputs"],
+    observed: Bool[Tensor, "batch time"],
+    particles: Int[Tensor, "batch trajectory time"] | None,
+) -> SharedEmbedding:
+    """The embeddings of trajectories that have completed missing values, as functions of the encoder's parameters.
+
+    Needs `can_embed`. Trajectories share their inputs up to the first gap, and those that pass through the same
+    particle have the same inputs up to there; an encoder that remembers nothing shares whatever was observed.
+
+    Args:
+        network: the network.
+        inputs: X_0, ..., X_{T-1} as each trajectory completed them.
+        observed: whether they had no gap.
+        particles: that each ancestral trajectory passes through, one for each of X_1, ..., X_T; None: they are not
+            ancestral, and what they share is not known.
+    """
+    form, position = network.encoder.kernel_form(), _position(network.encoder)
+    assert form is not None
+    batch, n_trajectories, n_steps, _ = inputs.shape
+    shared = observed
+    if form.recurrent is not None:
+        shared = observed.int().cumprod(dim=1).bool()
+    elif form.level_scale is not None:  # sees the input before, too
+        shared = torch.cat((observed[:, :1], observed[:, 1:] & observed[:, :-1]), dim=1)
+    branches = torch.arange(n_trajectories, device=inputs.device).expand(batch, -1).unsqueeze(-1)
+    if particles is not None:
+        branches = torch.cat((torch.zeros_like(particles[:, :, :1]), particles[:, :, :-1]), dim=2)
+    branches = torch.where(shared.unsqueeze(1), 0, 1 + branches)
+    among = trees(branches, 1 + int(branches.max()))
+    x = among.gathered(inputs)
+    if form.level_scale is not None and form.change_scale is not None:
+        previous = torch.where(among.parents.unsqueeze(-1) < 0, x, x[among.parents])
+        x = torch.cat((x / form.level_scale, torch.asinh((x - previous) / form.change_scale)), dim=-1)
+    if form.recurrent is not None:
+        return SharedEmbedding(encode_trees(form, x, among), among.nodes)
+    embedding = nn.functional.linear(x, form.weight, form.bias)
+    if position is not None:
+        steps = among.nodes.new_empty(len(x))
+        steps[among.nodes] = torch.arange(n_steps, device=x.device)
+        embedding = embedding + position(0, n_steps).to(embedding)[steps]
+    return SharedEmbedding(embedding, among.nodes)
+
+
 def run_replay(
     network: Network,
-    embedding: Float[Tensor, "batch _ time d_model"],
+    embedding: Float[Tensor, "batch _ time d_model"] | SharedEmbedding,
     last_targets: Float[Tensor, "batch _ time n_targets"],
     noise: Noise,
     trajectories: Int[Tensor, "batch trajectory time"],
@@ -365,9 +435,11 @@ def run_replay(
         trajectories: the particle that each trajectory passes through at each step.
         read_outs: what the filter found along the trajectories; None if it has not been through them.
     """
-    attention, layer = network.attention, layer_tensors(network, read_out=True)
+    attention, layer, nodes = network.attention, layer_tensors(network, read_out=True), None
+    if isinstance(embedding, SharedEmbedding):
+        embedding, nodes = embedding
     found = replay_outputs(
-        layer, attention.means(embedding), embedding, noise, trajectories, attention.window, read_outs
+        layer, attention.means(embedding), embedding, noise, trajectories, attention.window, read_outs, nodes
     )
     if read_outs is None and network.config.predict_change:
         return network.observation.shift(found, last_targets)

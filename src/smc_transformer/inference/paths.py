@@ -105,6 +105,15 @@ def path_numbers(network: Network, n_paths: int, length: int) -> int:
     return (4 + 2 * (1 + network.config.encoder_layers)) * n_paths * length * network.config.d_model
 
 
+def rollout_numbers(network: Network, n_paths: int, past: Float[Tensor, "batch past n_inputs"], horizon: int) -> int:
+    """About how many numbers `rollout` holds of a sequence for the gradient."""
+    n_past, d_model = past.shape[1], network.config.d_model
+    if engine.can_draw_paths(network, past):  # noise, and the slots before the first step with their gradients
+        n_seen = n_past - network.attention.first_slot(n_past)
+        return 8 * n_paths * (horizon + n_seen) * d_model
+    return 4 * n_paths * horizon * (n_past + horizon) * d_model  # the keys and values that each step attended to
+
+
 @torch.no_grad()
 def continued_paths(
     network: Network,

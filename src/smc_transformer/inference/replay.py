@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from smc_transformer.inference import engine
+from smc_transformer.inference.engine import SharedEmbedding
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Latents, Noise
 
@@ -21,6 +23,8 @@ class TrajectoryInputs(NamedTuple):
     embedding: Float[Tensor, "batch _ time d_model"]
     last_targets: Float[Tensor, "batch _ time n_targets"]
     targets: Float[Tensor, "batch _ time n_targets"]
+    shared: SharedEmbedding | None = None
+    """The same embeddings, each once where trajectories share them."""
 
 
 class Replay(NamedTuple):
@@ -38,8 +42,13 @@ def trajectory_inputs(
     network: Network,
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
     completed: Float[Tensor, "batch trajectory time n_targets"] | None = None,
+    particles: Int[Tensor, "batch trajectory time"] | None = None,
 ) -> TrajectoryInputs:
-    """Embeddings and targets of sequences, or of each trajectory where values were missing and `completed` by it."""
+    """Embeddings and targets of sequences, or of each trajectory where values were missing and `completed` by it.
+
+    Ancestral trajectories that pass through the same of the `particles` have everything before that in common; what is
+    common is encoded once.
+    """
     n_targets = network.config.n_targets
     if completed is None:
         embedding = network.encoder(network.observation.features(x[:, :-1])).unsqueeze(1)
@@ -50,6 +59,10 @@ def trajectory_inputs(
     targets = torch.cat((first, completed), dim=2)
     known = x[:, None, :, n_targets:].expand(-1, n_trajectories, -1, -1)
     inputs = torch.cat((targets, known), dim=-1)[:, :, :-1]
+    if engine.can_embed(network, x):
+        observed = ~x[:, :-1].isnan().any(dim=-1)
+        shared = engine.run_embedding(network, inputs, observed, particles)
+        return TrajectoryInputs(shared.of_trajectories(), targets[:, :, :-1], completed, shared)
     embedding = network.encoder(network.observation.features(inputs.flatten(0, 1)))
     return TrajectoryInputs(embedding.unflatten(0, inputs.shape[:2]), targets[:, :, :-1], completed)
 

@@ -8,6 +8,9 @@ from smc_transformer.smc.smoothers import SMOOTHERS
 from smc_transformer.support.checks import check_choice, check_number
 from smc_transformer.support.settings import FrozenSettings
 
+MOST_PARTICLES = 2**20
+"""Of a sequence: more would need indices and memory that no machine has."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceSettings(FrozenSettings):
@@ -34,7 +37,8 @@ class InferenceSettings(FrozenSettings):
     smoothing_lag: int = 5
 
     def __post_init__(self) -> None:
-        self._check_counts("n_particles", "smoothing_lag")
+        self._check_counts("n_particles", at_most=MOST_PARTICLES)
+        self._check_counts("smoothing_lag")
         check_choice(self.resampling, tuple(RESAMPLERS), "resampling")
         check_choice(self.proposal, tuple(PROPOSALS), "proposal")
         check_choice(self.smoother, tuple(SMOOTHERS), "smoother")

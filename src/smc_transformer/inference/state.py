@@ -14,7 +14,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smc_transformer.kernels.step import PastSlots
+from smc_transformer.network import Network
 from smc_transformer.nn.encoders.base import State
+
+FARTHEST = 2**48
+"""Of a clock: steps that a sequence may have taken. No stream gets there, and C can go on counting from it."""
 
 
 class Moved(NamedTuple):
@@ -144,6 +148,54 @@ class ParticleState:
         plain["trajectories_are_own"] = bool(plain.get("trajectories_are_own", False))
         return cls(**plain, encoder_state=tuple(tensors[name] for name in encoder))
 
+    def check(self, network: Network, n_particles: int) -> None:
+        """That this can be a state of a network with so many particles: shapes, types, indices, finite numbers.
+
+        For states that come from outside. The kernels follow the indices without looking.
+
+        Raises:
+            ValueError: it cannot, and why.
+        """
+        config, batch = network.config, len(self)
+        n_own = self.last.shape[1] if self.last.ndim == 3 else 1
+        slots = self.trajectories.shape[-1] if self.trajectories.ndim == 3 else 0
+        numbers, whole, wide = network.dtype, torch.int64, config.d_model
+        expected: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            "last": ((batch, n_particles if n_own > 1 else 1, config.n_inputs), numbers),
+            "log_weights": ((batch, n_particles), numbers),
+            "informed": ((batch,), torch.bool),
+            "keys": ((batch, n_particles, slots, wide), numbers),
+            "values": ((batch, n_particles, slots, wide), numbers),
+            "trajectories": ((batch, n_particles, slots), whole),
+            "position": ((batch,), whole),
+            "n_slots": ((batch,), whole),
+        }
+        for name, (shape, kind) in expected.items():
+            _check_layout(name, getattr(self, name), shape, kind)
+        for name in ("position", "n_slots"):
+            _check_range(name, getattr(self, name), 0, FARTHEST)
+        _check_range("trajectories", self.trajectories, 0, n_particles - 1)
+        if slots == 0 or (slots != config.window and int(self.n_slots.max()) > slots):
+            raise ValueError(f"the particles have written {int(self.n_slots.max())} slots, but hold {slots}")
+        for name in ("last", "keys", "values"):
+            _check_finite(name, getattr(self, name))
+        total = self.log_weights.double().logsumexp(dim=1)
+        if not ((total.abs() < _SLACK).all() and (self.log_weights < _SLACK).all()):  # also where there is a NaN
+            raise ValueError("the weights of some particles do not add up to 1")
+        self._check_encoder_state(network, batch * n_own)
+
+    def _check_encoder_state(self, network: Network, n_rows: int) -> None:
+        """That the encoder can go on from its state: as it begins, but longer along axes that grow with the past."""
+        features = network.observation.features(self.last.new_zeros(1, network.config.n_inputs))
+        begun = network.encoder.start(features)
+        if len(begun) != len(self.encoder_state):
+            raise ValueError(f"the encoder remembers {len(begun)} tensors, got {len(self.encoder_state)}")
+        for number, (tensor, first) in enumerate(zip(self.encoder_state, begun, strict=True)):
+            name = f"encoder/{number}"
+            grown = tuple(int(self.position[0]) if size == 0 else size for size in first.shape[1:])
+            _check_layout(name, tensor, (n_rows, *grown), first.dtype)
+            _check_finite(name, tensor)
+
     @classmethod
     def from_version_1(cls, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> "ParticleState":
         """The state of one series as release 0.1.0 saved it, where trajectories were called lines."""
@@ -172,3 +224,23 @@ _NOT_ROWS = ("encoder_state", "trajectories_are_own", "past")
 
 def _of_encoder(name: str) -> bool:
     return name.startswith("encoder/")
+
+
+_SLACK = 1e-3
+"""By how much weights may miss their sum: they are logarithms in float32."""
+
+
+def _check_layout(name: str, tensor: Tensor, shape: tuple[int, ...], kind: torch.dtype) -> None:
+    if tuple(tensor.shape) != shape or tensor.dtype != kind:
+        raise ValueError(f"{name} must be {kind} of shape {shape}, got {tensor.dtype} of shape {tuple(tensor.shape)}")
+
+
+def _check_range(name: str, tensor: Tensor, least: int, most: int) -> None:
+    if tensor.numel() and not (least <= int(tensor.min()) and int(tensor.max()) <= most):
+        found = (int(tensor.min()), int(tensor.max()))
+        raise ValueError(f"{name} must lie between {least} and {most}, got numbers between {found[0]} and {found[1]}")
+
+
+def _check_finite(name: str, tensor: Tensor) -> None:
+    if not tensor.isfinite().all():
+        raise ValueError(f"{name} must be finite, got NaN or infinite numbers")

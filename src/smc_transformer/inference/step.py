@@ -186,6 +186,8 @@ def select_particles(
     if held.stop > state.capacity:
         held = slice(0, state.capacity)
     engine.inherit_trajectories(state.trajectories, selection.ancestors, held, state.keys)
+    if state.past is not None:
+        state.past = state.past._replace(parents=state.past.parents.gather(1, selection.ancestors))
     if state.has_own_inputs:
         index = selection.ancestors.unsqueeze(-1).expand(-1, -1, state.last.shape[-1])
         state.last = state.last.gather(1, index)

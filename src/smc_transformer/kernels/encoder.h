@@ -98,4 +98,23 @@ static void embed_block(const Encoder *encoder, const EncoderWeights *weights, E
     }
 }
 
+/* One row of a GRU: from the gradient of its embedding e to those of W u + b and U h + c of all gates, and of the state
+   h before, as far as it does not come through U h. */
+static inline void go_back_through_gates(count d, const real *restrict gate, const real *restrict recalled,
+                                         const real *restrict h, const real *restrict e, real *restrict gates,
+                                         real *restrict back, real *restrict carried)
+{
+    for (count i = 0; i < d; i++) {
+        real r = gate[i], z = gate[d + i], candidate = gate[2 * d + i];
+        real inner = e[i] * (1 - z) * (1 - candidate * candidate);
+        gates[2 * d + i] = inner;
+        gates[d + i] = e[i] * (h[i] - candidate) * z * (1 - z);
+        gates[i] = inner * recalled[2 * d + i] * r * (1 - r);
+        back[i] = gates[i];
+        back[d + i] = gates[d + i];
+        back[2 * d + i] = inner * r;
+        carried[i] = e[i] * z;
+    }
+}
+
 #endif

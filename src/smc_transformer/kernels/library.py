@@ -1,5 +1,10 @@
-"""Compile the kernels with the C compiler of the machine, once, and load them."""
+"""Compile the kernels with the C compiler of the machine, once, and load them.
 
+A library in the cache is executed, so it must be the user's own and as it was written: its name ends with the SHA-256
+of its contents, and it lies in a folder that nobody else can write to (cache.py). Any other is removed and made again.
+"""
+
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -17,12 +22,13 @@ from pathlib import Path
 
 import torch
 
-from smc_transformer.kernels.cache import cache_folder
+from smc_transformer.kernels.cache import UnsafeCacheError, cache_folder, private_folder, verified
 from smc_transformer.kernels.structures import STRUCTURES
 
 logger = logging.getLogger(__name__)
 
-SOURCES = ("pool.c", "filter.c", "step.c", "trajectories.c", "attention.c", "replay.c", "paths.c", "noise.c")
+NAMES = ("pool", "filter", "step", "trajectories", "attention", "replay", "paths", "recurrent", "noise")
+SOURCES = tuple(f"{name}.c" for name in NAMES)
 HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "pool.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
@@ -123,7 +129,7 @@ def _load(number: str) -> ctypes.CDLL | str:
     complaints = []
     for flags in ATTEMPTS:
         try:
-            kernels = ctypes.CDLL(str(_compiled(compiler, number, flags)))
+            kernels = _compiled(compiler, number, flags)
         except (subprocess.SubprocessError, OSError) as error:
             output = getattr(error, "stderr", None) or str(error)
             complaints.append(f"{shlex.join(flags)}: {output.strip()[-500:]}")
@@ -148,14 +154,18 @@ def _check_sizes(kernels: ctypes.CDLL) -> None:
 
 def c_compiler() -> list[str] | None:
     """The command of the C compiler: CC with its options, or the first that is found; None: there is none."""
-    chosen = shlex.split(os.environ.get("CC", ""))
+    try:
+        chosen = shlex.split(os.environ.get("CC", ""))
+    except ValueError as error:  # such as a quotation mark without another
+        logger.warning("CC cannot be read (%s): %s", error, os.environ["CC"])
+        return None
     if chosen:
         return chosen if shutil.which(chosen[0]) else None
     return next(([name] for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 
 
-def _compiled(compiler: list[str], number: str, flags: tuple[str, ...]) -> Path:
-    """The path of the library, made now if it is not in the cache."""
+def _compiled(compiler: list[str], number: str, flags: tuple[str, ...]) -> ctypes.CDLL:
+    """The library from the cache, or made now."""
     here = Path(__file__).parent
     command = [*compiler, *FLAGS, *flags, f"-DREAL={number}"]
     sources = [here / name for name in SOURCES]
@@ -164,19 +174,42 @@ def _compiled(compiler: list[str], number: str, flags: tuple[str, ...]) -> Path:
         key.update(part.encode() + b"\0")
     for source in (*sources, *(here / name for name in HEADERS)):
         key.update(source.read_bytes())
-    path = _folder() / f"kernels-{number}-{key.hexdigest()[:20]}.so"
-    if path.exists():
-        return path
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    folder, name = _folder(), f"kernels-{number}-{key.hexdigest()[:20]}"
+    for path in sorted(folder.glob(f"{name}-*.so")):
+        try:
+            return _loaded(path)
+        except OSError as error:
+            logger.info("a library of the cache is not used, and made again: %s", error)
+            with contextlib.suppress(OSError):
+                path.unlink()
+    with tempfile.TemporaryDirectory(dir=folder) as made_in:
         objects = []
         for source in sources:
-            objects.append(str(Path(folder) / f"{source.stem}.o"))
+            objects.append(str(Path(made_in) / f"{source.stem}.o"))
             _run([*command, "-c", str(source), "-o", objects[-1]])
-        made = Path(folder) / path.name
+        made = Path(made_in) / name
         _run([*compiler, "-shared", "-pthread", *objects, "-o", str(made), "-lm"])
         ctypes.CDLL(str(made))  # what does not load must not get into the cache
+        made.chmod(0o700)
+        path = folder / f"{name}-{hashlib.sha256(made.read_bytes()).hexdigest()}.so"
+        with made.open("rb") as file:
+            os.fsync(file.fileno())  # or a loss of power could leave the name without the bytes
         made.replace(path)  # in one move: other processes may be doing the same
-    return path
+    return _loaded(path)
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    """A library of the cache, if its contents are those that its name says; an OSError says why not."""
+    file = verified(path, path.stem.rpartition("-")[2])
+    by_number = Path(f"/proc/self/fd/{file}")
+    if not by_number.exists():  # only Linux has these names
+        os.close(file)
+        return ctypes.CDLL(str(path))
+    kernels = ctypes.CDLL(str(by_number))
+    # The file stays open: the loader knows libraries by the names they were loaded by, and would give this one for
+    # another that got the same number later.
+    kernels._name = str(path)
+    return kernels
 
 
 def _run(command: list[str]) -> None:
@@ -184,11 +217,13 @@ def _run(command: list[str]) -> None:
 
 
 def _folder() -> Path:
-    folder = cache_folder() / "kernels"
+    """The cache, or a folder for this process alone where that cannot be used."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = private_folder(cache_folder() / "kernels")
         if os.access(folder, os.W_OK):
             return folder
+    except UnsafeCacheError as error:
+        logger.warning("the kernels are compiled for this process alone: %s", error)
     except OSError:
         pass
     return _temporary_folder()
@@ -196,7 +231,9 @@ def _folder() -> Path:
 
 @functools.cache
 def _temporary_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="smc-transformer-kernels-"))
+    folder = Path(tempfile.mkdtemp(prefix="smc-transformer-kernels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _processor() -> str:

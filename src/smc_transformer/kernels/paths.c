@@ -313,19 +313,8 @@ static void go_back_through_encoder(const Paths *p, const Encoder *encoder, Path
             const real *gate = work->encoder.gates + (t * BLOCK + row) * wide;
             const real *before = work->encoder.recalled + (t * BLOCK + row) * wide;
             const real *h = work->embedding + (t * BLOCK + row) * stride;
-            real *e = work->embedding_gradient + row * stride, *g = gates + row * wide, *back = recalled + row * wide;
-            real *carried = work->carried + row * stride;
-            for (count i = 0; i < d; i++) {
-                real r = gate[i], z = gate[d + i], candidate = gate[2 * d + i];
-                real inner = e[i] * (1 - z) * (1 - candidate * candidate);
-                g[2 * d + i] = inner;
-                g[d + i] = e[i] * (h[i] - candidate) * z * (1 - z);
-                g[i] = inner * before[2 * d + i] * r * (1 - r);
-                back[i] = g[i];
-                back[d + i] = g[d + i];
-                back[2 * d + i] = inner * r;
-                carried[i] = e[i] * z;
-            }
+            go_back_through_gates(d, gate, before, h, work->embedding_gradient + row * stride, gates + row * wide,
+                                  recalled + row * wide, work->carried + row * stride);
         }
         multiply(recalled, 3 * d, work->recurrent_as_is, work->carried, d);
         multiply(gates, 3 * d, work->weight_as_is, seen, encoder->width);

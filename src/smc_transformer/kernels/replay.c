@@ -10,7 +10,8 @@
 
 typedef struct {
     count batch, n_trajectories, particles, steps, window, owners, groups; /* owners of means and embedding: 1 or n_trajectories */
-    const real *query_mean, *key_mean, *value_mean, *embedding;          /* (batch, owners, steps, d) */
+    const real *query_mean, *key_mean, *value_mean, *embedding; /* (batch, owners, steps, d), or with nodes (node, d) */
+    const count *nodes; /* (batch, n_trajectories, steps): whose mean and embedding, each of one sequence only; or NULL */
     const real *query_noise, *key_noise, *value_noise, *attention_noise; /* (batch, particles, steps, d) */
     Strides noise_strides;
     const count *trajectories;                                                  /* (batch, n_trajectories, steps) */
@@ -26,6 +27,13 @@ count count_sums(const Layer *layer)
 {
     Sums sums;
     return place_sums(&sums, layer, NULL);
+}
+
+/* Where the means and the embedding of a step of a trajectory are. */
+static inline count mean_of(const Replay *r, count row, count t, count d)
+{
+    if (r->nodes) return r->nodes[row * r->steps + t] * d;
+    return ((r->owners == 1 ? row / r->n_trajectories : row) * r->steps + t) * d;
 }
 
 /* What one thread needs. Matrices have a row for each step, padded to whole vectors and whole blocks of steps. */
@@ -63,12 +71,12 @@ static int prepare_trajectory(TrajectoryWorkspace *work, const Replay *r, const 
 static void go_forward(const Replay *r, const Layer *layer, TrajectoryWorkspace *work, count row)
 {
     count d = layer->d, stride = padded(d), T = r->steps;
-    count sequence = row / r->n_trajectories, owner = (r->owners == 1 ? sequence : row) * T;
+    count sequence = row / r->n_trajectories;
     count size = d / layer->heads, band = padded(T) + LANES;
     real root = 1 / square_root(size);
     real *z = work->read_out.last; /* its place is free until the end */
     for (count t = 0; t < T; t++) {
-        count mean = (owner + t) * d, noise = place(&r->noise_strides, sequence, r->trajectories[row * T + t], t);
+        count mean = mean_of(r, row, t, d), noise = place(&r->noise_strides, sequence, r->trajectories[row * T + t], t);
         if (t + 1 < T) { /* trajectories jump between particles: no processor guesses where to */
             count next = place(&r->noise_strides, sequence, r->trajectories[row * T + t + 1], t + 1);
             prefetch(r->query_noise + next, d);
@@ -128,7 +136,6 @@ static void attend_backward(const Replay *r, const Layer *layer, TrajectoryWorks
 static void go_back(const Replay *r, const Layer *layer, TrajectoryWorkspace *work, count row, Sums *sums)
 {
     count d = layer->d, stride = padded(d), T = r->steps, sequence = row / r->n_trajectories;
-    count owner = (r->owners == 1 ? sequence : row) * T;
     ReadOut *read_out = &work->read_out;
     for (count t = 0; t < T; t++)
         memcpy(read_out->out_gradient + t * padded(layer->n_out), r->gradient + (row * T + t) * layer->n_out,
@@ -139,7 +146,7 @@ static void go_back(const Replay *r, const Layer *layer, TrajectoryWorkspace *wo
     add_weights(layer, read_out, work->context, T, sums);
     attend_backward(r, layer, work);
     for (count t = 0; t < T; t++) {
-        count mean = (owner + t) * d, noise = place(&r->noise_strides, sequence, r->trajectories[row * T + t], t);
+        count mean = mean_of(r, row, t, d), noise = place(&r->noise_strides, sequence, r->trajectories[row * T + t], t);
         const real *query = work->query_gradient + t * stride, *key = work->key_gradient + t * stride;
         const real *value = work->value_gradient + t * stride, *z = read_out->gradient + t * stride;
         add_scaled(r->query_mean_gradient + mean, 1, query, d);

@@ -20,20 +20,23 @@ ORDER = (*FACTORS, "output", *NET, "projection", "projection_bias")
 
 def replay_outputs(
     layer: LayerTensors,
-    means: Sequence[Float[Tensor, "batch _ time d"]],
-    embedding: Float[Tensor, "batch _ time d"],
+    means: Sequence[Float[Tensor, "*owner d"]],
+    embedding: Float[Tensor, "*owner d"],
     noise: Sequence[Float[Tensor, "batch particle time d"]],
     trajectories: Int[Tensor, "batch trajectory time"],
     window: int | None,
     outputs: Float[Tensor, "batch trajectory time n_out"] | None = None,
+    nodes: Int[Tensor, "batch trajectory time"] | None = None,
 ) -> Float[Tensor, "batch trajectory time n_out"]:
     """The read-outs along trajectories, as functions of the layer's parameters, the means and the embedding.
 
-    `outputs` are the read-outs where they are known already; constants may have been added to them.
+    Means and embedding are (batch, 1 or trajectory, time, d) or, where `nodes` say which of them is whose, (node, d); a
+    node belongs to one sequence. `outputs` are the read-outs where they are known already; constants may have been
+    added to them.
     """
     tensors = layer.tensors()
     absent: dict[str, Any] = dict.fromkeys(tensors)  # autograd takes the tensors one by one
-    settings = (loaded(embedding), layer._replace(**absent), window, tuple(tensors))
+    settings = (loaded(embedding), layer._replace(**absent), window, tuple(tensors), nodes)
     parts = (*noise, *means, embedding, *tensors.values())
     found: Tensor = _ReplayOutputs.apply(settings, outputs, trajectories.contiguous(), *parts)
     return found
@@ -74,7 +77,7 @@ class _Work:
     """The task of a replay as C sees it, without its results."""
 
     def __init__(self, settings: Any, trajectories: Tensor, tensors: list[Tensor]):
-        self.kernels, layer, window, names = settings
+        self.kernels, layer, window, names, nodes = settings
         self.means, self.parameters = tensors[4:8], dict(zip(names, tensors[8:], strict=True))
         noise, strides = strides_of(tensors[:4], self.means[0])
         self.layer = layer._replace(**self.parameters).structure()
@@ -85,11 +88,11 @@ class _Work:
             particles=n_particles,
             steps=n_steps,
             window=window or 0,
-            owners=self.means[0].shape[1],
+            owners=1 if nodes is not None else self.means[0].shape[1],
             groups=min(batch, GROUPS),
             noise_strides=strides,
             n_sums=int(self.kernels.count_sums(ctypes.byref(self.layer))),
         )
         tensors_by_name = dict(zip((*MEANS, *NOISES), (*self.means, *noise), strict=True))
-        point(self.task, {**tensors_by_name, "trajectories": trajectories})
+        point(self.task, {**tensors_by_name, "trajectories": trajectories, "nodes": nodes})
         self.threads = threads(trajectories.numel() * 12 * d_model * d_model)

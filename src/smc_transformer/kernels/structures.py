@@ -78,7 +78,7 @@ class Replay(ctypes.Structure):
 
     _fields_ = [
         *_fields(COUNT, "batch", "n_trajectories", "particles", "steps", "window", "owners", "groups"),
-        *_fields(POINTER, *MEANS, *NOISES),
+        *_fields(POINTER, *MEANS, "nodes", *NOISES),
         ("noise_strides", Strides),
         *_fields(POINTER, "trajectories", "gradient", *(f"{name}_gradient" for name in MEANS), "sums"),
         ("n_sums", COUNT),
@@ -121,7 +121,16 @@ class Attention(ctypes.Structure):
     ]
 
 
-STRUCTURES = (Strides, Layer, Filter, Step, Replay, Encoder, Paths, Attention)
+class Recurrent(ctypes.Structure):
+    """In recurrent.c."""
+
+    _fields_ = [
+        *_fields(COUNT, "groups", "steps", "n_sums"),
+        *_fields(POINTER, "levels", "parents", "inputs", "embedding", "gradient", "sums"),
+    ]
+
+
+STRUCTURES = (Strides, Layer, Filter, Step, Replay, Encoder, Paths, Attention, Recurrent)
 
 
 def point(structure: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:

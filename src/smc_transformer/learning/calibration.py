@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smc_transformer.inference.filter import particle_filter
+from smc_transformer.learning.ragged import groups_by_start, split_horizon
 from smc_transformer.model import SMCTransformer
 from smc_transformer.scores import covered, sample_interval, where_observed
 from smc_transformer.support.checks import check_number
@@ -57,17 +58,22 @@ def share_covered(
     """The share of observations of the first `n_scored` targets inside their 95 % intervals.
 
     The intervals are those of forecasts of all that follows X_0, ..., X_history; without a history, one step ahead.
-    The median over blocks of consecutive sequences counts, so that one storm does not set the width of all intervals.
+    Sequences may begin at different rows: the horizon is the same for all, counted from the end. The median over blocks
+    of consecutive sequences counts, so that one storm does not set the width of all intervals.
     """
-    if history is None:
-        settings = model.settings(PARTICLES)
-        mixture = particle_filter(model, x, settings, as_generator(0), on_collapse="uniform").predictive
-        draws, future = mixture.sample(DRAWS, 0), x[:, 1:]
-    else:
-        past, future = x[:, : history + 1], x[:, history + 1 :]
-        known = future[..., model.config.n_targets :]
-        options: dict[str, Any] = {"n_particles": PARTICLES, "on_collapse": "uniform"}
-        draws = model.forecast(past, future.shape[1], DRAWS, known, generator=0, **options)
-    draws, observed = draws[..., :n_scored], future[..., :n_scored]
-    inside = where_observed(covered(sample_interval(draws, LEVEL), observed), observed).double()
+    generator, drawing = as_generator(0, x.device), as_generator(0, x.device)
+    options: dict[str, Any] = {"on_collapse": "uniform"}
+    inside = x.new_full((len(x), x.shape[1] - 1, n_scored), torch.nan, dtype=torch.double)
+    for group in groups_by_start(x):
+        if history is None:
+            future = group.x[:, 1:]
+            result = particle_filter(model, group.x, model.settings(PARTICLES), generator, **options)
+            draws = result.predictive.sample(DRAWS, drawing)
+        else:
+            past, future = split_horizon(group.x, x.shape[1] - 1 - history)
+            known, n_ahead = future[..., model.config.n_targets :], future.shape[1]
+            draws = model.forecast(past, n_ahead, DRAWS, known, generator=generator, n_particles=PARTICLES, **options)
+        draws, observed = draws[..., :n_scored], future[..., :n_scored]
+        found = where_observed(covered(sample_interval(draws, LEVEL), observed), observed)
+        inside[group.sequences, -future.shape[1] :] = found.double()
     return float(torch.stack([block.nanmean() for block in inside.tensor_split(n_blocks)]).nanmedian())

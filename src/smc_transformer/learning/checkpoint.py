@@ -57,6 +57,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     for key, tensor in found.items():
         group, _, name = key.partition("/")
         tensors[group][name] = tensor
+    if not isinstance(header.get("state"), dict):
+        raise CheckpointError(f"{path} is damaged: it does not say where the training was")
     return Checkpoint(tensors, header["state"])
 
 

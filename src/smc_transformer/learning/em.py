@@ -61,7 +61,7 @@ def em_statistics(
 
 
 def merge_statistics(model: SMCTransformer, parts: list[tuple[Statistics, float]]) -> Statistics:
-    """The statistics of a batch from those of its parts, each with its share of the sequences."""
+    """The statistics of a batch from those of its parts, each with its share of all steps of all sequences."""
     if len(parts) == 1:
         return parts[0][0]
     shares = [share for _, share in parts]

@@ -16,8 +16,9 @@ from torch import Generator, Tensor
 
 from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.inference.filter import particle_filter
-from smc_transformer.inference.paths import rollout, sample_paths
+from smc_transformer.inference.paths import rollout, rollout_numbers, sample_paths
 from smc_transformer.learning.em import Statistics, merge_statistics
+from smc_transformer.learning.ragged import check_ragged, groups_by_start, split_horizon
 from smc_transformer.learning.step import NUMBERS_AT_ONCE, accumulate_gradients
 from smc_transformer.model import SMCTransformer
 from smc_transformer.scores import fair_crps
@@ -43,7 +44,7 @@ class BatchReport(NamedTuple):
 
 
 class Goal(ABC):
-    """A loss that a trainer makes small."""
+    """A loss that a trainer makes small; sequences may begin at different rows (`learning/ragged.py`)."""
 
     label: str  # short, for progress bars
 
@@ -106,10 +107,11 @@ class ForecastScore(WeightedGoal):
     """The continuous ranked probability score of sampled paths, averaged over steps and targets.
 
     Some batches have a shorter history, so that short pasts are learned too. EM learns nothing of covariances here,
-    which are those of one step; only the range of the scales is followed.
+    which are those of one step; only the range of the scales is followed. The horizon is counted from the end:
+    sequences that begin late have less history.
     """
 
-    history: int  # the last index H of the known values X_0, ..., X_H; what follows is the horizon
+    history: int  # the last row of the windows that is known; what follows is the horizon
     weights: tuple[float, ...] | None = None  # the units in which forecasts will be scored, if the model has others
     short_share: float = 0.5  # of the batches, whose history is cut to a random shorter one
     n_paths: int = 16  # for each sequence in training
@@ -126,37 +128,51 @@ class ForecastScore(WeightedGoal):
     def accumulate(
         self, model: SMCTransformer, x: Float[Tensor, "batch time_plus_1 n_inputs"], sampling: Sampling
     ) -> BatchReport:
-        horizon, generator = self._horizon(x), sampling.generator
-        if torch.rand((), generator=generator).item() < self.short_share:
-            x = x[:, : int(torch.randint(self.history + 1, (), generator=generator)) + 1 + horizon]
-        truth = self._scored(model, x[:, -horizon:])
-        n_terms = max(1, int((~truth.isnan()).sum()))
-        # A path keeps, for the gradient, the keys and values that each of its steps attended to.
-        held = 4 * self.n_paths * horizon * x.shape[1] * model.config.d_model
-        at_once = chunk_size(64 * NUMBERS_AT_ONCE, held)
-        past, known = x[:, :-horizon], x[:, -horizon:, model.config.n_targets :]
+        horizon, generator, groups = self._horizon(x), sampling.generator, groups_by_start(x)
+        parts = [split_horizon(self._cut(group.x, horizon, generator), horizon) for group in groups]
+        truths = [self._scored(model, future) for _, future in parts]
+        n_terms = max(1, sum(int((~truth.isnan()).sum()) for truth in truths))
+        n_ahead = sum(len(truth) * truth.shape[1] for truth in truths)
         settings = model.settings(sampling.n_particles)
         forecast = partial(rollout, model, settings, n_paths=self.n_paths, generator=generator)
         total = 0.0
         statistics: list[tuple[Statistics, float]] = []
-        forecasts = in_chunks(forecast, at_once, past, known)
-        for (paths, parameters), observed in zip(forecasts, truth.split(at_once), strict=True):
-            loss = self._weighted(fair_crps(paths[..., : truth.shape[-1]], observed)).nansum()
-            (loss / n_terms).backward()
-            total += float(loss.detach())
-            seen = Statistics(model.observation.forecast_statistics(parameters.detach()), {})
-            statistics.append((seen, len(observed) / len(x)))
+        for group, (past, future), truth in zip(groups, parts, truths, strict=True):
+            held = rollout_numbers(model, self.n_paths, past, future.shape[1])
+            at_once = chunk_size(64 * NUMBERS_AT_ONCE, held)
+            forecasts = in_chunks(forecast, at_once, past, future[..., model.config.n_targets :])
+            with group.places_of_batch():
+                for (paths, parameters), observed in zip(forecasts, truth.split(at_once), strict=True):
+                    loss = self._weighted(fair_crps(paths[..., : truth.shape[-1]], observed)).nansum()
+                    (loss / n_terms).backward()
+                    total += float(loss.detach())
+                    seen = Statistics(model.observation.forecast_statistics(parameters.detach()), {})
+                    statistics.append((seen, len(observed) * truth.shape[1] / n_ahead))
         return BatchReport(total, n_terms, merge_statistics(model, statistics))
 
     def validate(
         self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], sampling: Sampling
     ) -> float:
         horizon, settings = self._horizon(x), model.settings(sampling.n_particles)
-        past, known = x[:, :-horizon], x[:, -horizon:, model.config.n_targets :]
         generator, n_samples = sampling.generator, self.validation_paths
-        paths = sample_paths(model, settings, past, known, n_samples=n_samples, generator=generator)
-        truth = self._scored(model, x[:, -horizon:])
-        return float(self._weighted(fair_crps(paths[..., : truth.shape[-1]], truth)).nanmean())
+        scores = torch.full_like(self._scored(model, x[:, -horizon:]), torch.nan)
+        for group in groups_by_start(x):
+            past, future = split_horizon(group.x, horizon)
+            known, truth = future[..., model.config.n_targets :], self._scored(model, future)
+            with group.places_of_batch():
+                paths = sample_paths(model, settings, past, known, n_samples=n_samples, generator=generator)
+            score = self._weighted(fair_crps(paths[..., : truth.shape[-1]], truth))
+            scores[group.sequences, -future.shape[1] :] = score
+        return float(scores.nanmean())
+
+    def _cut(
+        self, x: Float[Tensor, "group time_plus_1 n_inputs"], horizon: int, generator: Generator | None
+    ) -> Float[Tensor, "group cut n_inputs"]:
+        """Sequences that begin at the same row, or their beginning, with a random shorter history."""
+        n_past = max(1, x.shape[1] - horizon)
+        if torch.rand((), generator=generator).item() < self.short_share:
+            x = x[:, : int(torch.randint(n_past, (), generator=generator)) + 1 + horizon]
+        return x
 
     def _horizon(self, x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> int:
         horizon = x.shape[1] - 1 - self.history
@@ -181,14 +197,18 @@ def negative_log_likelihood(
     The logarithm of an average over particles is too low by about its relative variance / 2, so this is an upper
     bound on average, and tight for many particles.
     """
-    x = model.check(x, min_time=2)
+    x = check_ragged(model, x, min_time=2)
     batch_size, settings = check_count(batch_size, "batch_size"), model.settings(n_particles)
     generator = as_generator(generator, x.device)
-    results = in_chunks(lambda chunk: particle_filter(model, chunk, settings, generator), batch_size, x)
-    return -sum(float(result.log_likelihood.sum()) for result in results) / count_observations(model, x)
+    total = 0.0
+    for group in groups_by_start(x):
+        with group.places_of_batch():
+            results = in_chunks(lambda chunk: particle_filter(model, chunk, settings, generator), batch_size, group.x)
+            total += sum(float(result.log_likelihood.sum()) for result in results)
+    return -total / count_observations(model, x)
 
 
 def count_observations(model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"]) -> int:
-    """How many steps have at least one observed target (at least 1, for dividing by it)."""
-    observed = ~x[:, 1:, : model.config.n_targets].isnan()
-    return max(1, int(observed.any(dim=-1).sum()))
+    """How many steps have at least one observed target (at least 1, for dividing by it); X_0 is no step."""
+    observed = (~x[..., : model.config.n_targets].isnan()).any(dim=-1)
+    return max(1, int(observed.sum()) - len(x))

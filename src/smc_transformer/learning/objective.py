@@ -45,7 +45,9 @@ def pathwise_objective(model: SMCTransformer, trajectories: Trajectories) -> Tra
     """
     inputs, noise, particles, _, read_outs = trajectories
     if engine.can_replay(model, inputs.embedding, noise):
-        parameters = engine.run_replay(model, inputs.embedding, inputs.last_targets, noise, particles, read_outs)
+        parameters = engine.run_replay(
+            model, inputs.shared or inputs.embedding, inputs.last_targets, noise, particles, read_outs
+        )
     else:
         parameters = replay(model, inputs, noise, particles).parameters
     return TrajectoryObjective(model.observation.components(parameters).log_prob(inputs.targets), parameters)

@@ -9,6 +9,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -93,11 +94,12 @@ class Recipe:
         units: tuple[float, ...],
         seed: int = 0,
         progress: bool = False,
+        checkpoint: Path | None = None,
     ) -> dict[str, list[float]]:
         """Train a new model in place, as in `train_in_stages`, without widening; returns all validation losses.
 
-        Forecasts are of all that follows X_0, ..., X_history. Only the first targets count, as many as there are units:
-        their errors and scores are multiplied by these.
+        Forecasts are of all rows after number `history`; sequences that begin late know less before them. Only the
+        first targets count, as many as there are units: their errors and scores are multiplied by these.
         """
         score = ForecastScore(history, units, n_paths=self.forecast_paths, validation_paths=self.validation_paths)
         stages: dict[str, tuple[Stage | None, Goal]] = {
@@ -108,7 +110,7 @@ class Recipe:
         chosen = {name: (stage, goal) for name, (stage, goal) in stages.items() if stage and stage.steps > 0}
         if isinstance(model.encoder, ChangesEncoder):
             model.encoder.set_scales_(train)
-        reports = train_in_stages(model, chosen, train, validation, seed=seed, progress=progress)
+        reports = train_in_stages(model, chosen, train, validation, seed=seed, progress=progress, checkpoint=checkpoint)
         return {
             name: [report.validation_loss for report in stage if report.validation_loss is not None]
             for name, stage in reports.items()
@@ -152,15 +154,20 @@ def train_in_stages(
     *,
     seed: int = 0,
     progress: bool = False,
+    checkpoint: Path | None = None,
 ) -> dict[str, list[EpochReport]]:
     """Train a model in place towards one goal after the other, and report what each stage came to.
 
     The validation sequences are those by which each stage chooses its best weights; without any it keeps its last.
+    With a `checkpoint`, the beginning of the names of files, one for each stage, the same call after an interruption
+    resumes where that was.
     """
     reports: dict[str, list[EpochReport]] = {}
     with progress_report("training", sum(stage.steps for stage, _ in stages.values()), enabled=progress) as bar:
         for name, (stage, goal) in stages.items():
             trainer = stage.trainer(model, goal, seed)
+            if checkpoint is not None:
+                trainer.checkpoint = checkpoint.with_name(f"{checkpoint.name}-{name}.safetensors")
             trainer.on_epoch = lambda report, stage=stage, goal=goal: bar.advance(
                 stage.steps_per_validation, f"{goal.label} {report.training_loss:.4f}"
             )

@@ -17,6 +17,7 @@ from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.inference.filter import particle_filter
 from smc_transformer.inference.replay import replay, trajectory_inputs
 from smc_transformer.learning.goals import BatchReport, Sampling, WeightedGoal
+from smc_transformer.learning.ragged import groups_by_start
 from smc_transformer.learning.step import sequences_at_once
 from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.attention import Noise
@@ -51,8 +52,9 @@ class SquaredError(WeightedGoal):
 
     def _losses(self, model: SMCTransformer, x: Tensor, generator: Generator | None) -> Iterator[Tensor]:
         """The loss of one chunk of sequences after the other."""
-        at_once = sequences_at_once(model, 1, x.shape[1] - 1)
-        return in_chunks(partial(self._loss, model, generator=generator), at_once, x)
+        for group in groups_by_start(x):
+            at_once = sequences_at_once(model, 1, group.x.shape[1] - 1)
+            yield from in_chunks(partial(self._loss, model, generator=generator), at_once, group.x)
 
     def _loss(
         self, model: SMCTransformer, x: Float[Tensor, "batch time_plus_1 n_inputs"], generator: Generator | None
@@ -69,4 +71,5 @@ class SquaredError(WeightedGoal):
         return self._weighted(torch.where(observed.isnan(), mean.detach(), observed) - mean).square().sum()
 
     def _count(self, model: SMCTransformer, x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> int:
-        return max(1, int((~self._scored(model, x[:, 1:]).isnan()).sum()))
+        scored = self._scored(model, x)
+        return max(1, int((~scored.isnan()).sum()) - scored[:, 0].numel())  # X_0 is complete, and no term

@@ -1,7 +1,8 @@
 """One training step: filter without gradients, trace trajectories, replay them with gradients.
 
 A step holds some twenty tensors of batch x particles x steps x d_model numbers. Sequences are independent, so the
-gradients of chunks add up to that of the batch, and their statistics average to those of the batch.
+gradients of chunks add up to that of the batch, and their statistics average to those of the batch. The same holds for
+groups of sequences that begin at different rows (`learning/ragged.py`).
 """
 
 from functools import partial
@@ -18,6 +19,7 @@ from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.smoothing import smooth
 from smc_transformer.learning.em import Statistics, em_statistics, merge_statistics
 from smc_transformer.learning.objective import OBJECTIVES, Trajectories
+from smc_transformer.learning.ragged import groups_by_start
 from smc_transformer.model import SMCTransformer
 from smc_transformer.smc.genealogy import gather_trajectories
 from smc_transformer.support.checks import check_count
@@ -58,7 +60,7 @@ def training_step(
     particles, log_weights, ancestral = smooth(model, settings, x, result, n_trajectories, generator)
     # Observations that a trajectory drew for itself are latents like its noise: given them, its data are complete.
     completed = None if result.completed is None else gather_trajectories(result.completed, particles)
-    inputs = trajectory_inputs(model, x, completed)
+    inputs = trajectory_inputs(model, x, completed, particles if ancestral else None)
     read_outs = gather_trajectories(result.read_outs, particles) if ancestral else None
     trajectories = Trajectories(inputs, result.noise, particles, log_weights, read_outs)
     log_density, parameters = OBJECTIVES[model.learning.gradient](model, trajectories)
@@ -82,14 +84,20 @@ def accumulate_gradients(
 ) -> tuple[Statistics, Float[Tensor, "batch"]]:
     """Add the gradient of -log p(X) / divisor, summed over the batch, to those of the parameters.
 
-    The divisor is such as the batch's number of observations, all else as in `training_step`. Returns the EM statistics
-    of the batch, and the filter's log-likelihood of each sequence.
+    The divisor is such as the batch's number of observations, all else as in `training_step`; sequences may begin at
+    different rows. Returns the EM statistics of the batch, and the filter's log-likelihood of each sequence.
     """
-    at_once = sequences_at_once(model, n_particles or model.inference.n_particles, x.shape[1] - 1)
     run = partial(training_step, model, n_particles=n_particles, n_trajectories=n_trajectories, generator=generator)
-    statistics, log_likelihood = [], []
-    for step in in_chunks(run, at_once, x):
-        (-step.objective.sum() / divisor).backward()
-        statistics.append((step.statistics, len(step.objective) / len(x)))
-        log_likelihood.append(step.log_likelihood)
-    return merge_statistics(model, statistics), torch.cat(log_likelihood)
+    groups = groups_by_start(x)
+    n_steps = sum(group.n_steps for group in groups)
+    statistics, log_likelihood = [], x.new_empty(len(x))
+    for group in groups:
+        length, found = group.x.shape[1] - 1, []
+        at_once = sequences_at_once(model, n_particles or model.inference.n_particles, length)
+        with group.places_of_batch():
+            for step in in_chunks(run, at_once, group.x):
+                (-step.objective.sum() / divisor).backward()
+                statistics.append((step.statistics, len(step.objective) * length / n_steps))
+                found.append(step.log_likelihood)
+        log_likelihood[group.sequences] = torch.cat(found)
+    return merge_statistics(model, statistics), log_likelihood

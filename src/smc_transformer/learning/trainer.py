@@ -9,7 +9,7 @@ resumed run repeats an uninterrupted one to the bit, and nothing depends on or c
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Generator, Tensor
 
 from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.learning.averaging import WeightAverage
@@ -34,12 +34,13 @@ from smc_transformer.learning.checkpoint import (
 )
 from smc_transformer.learning.em import em_step, power_step_size
 from smc_transformer.learning.goals import Goal, Likelihood, Sampling
+from smc_transformer.learning.ragged import check_ragged, starts
 from smc_transformer.learning.schedule import Schedule, constant
 from smc_transformer.model import SMCTransformer
 from smc_transformer.smc.weights import WeightCollapseError
 from smc_transformer.support.checks import check_count, check_number
 from smc_transformer.support.progress import ProgressReport, progress_report
-from smc_transformer.support.randomness import derived_generator
+from smc_transformer.support.randomness import LARGEST_SEED, derived_generator
 
 # The purposes for which a run draws random numbers: each has a stream of its own.
 _SHUFFLE, _STEP, _VALIDATION = range(3)
@@ -63,7 +64,7 @@ class Trainer:
         goal: the loss to make small: `Likelihood()`, or `ForecastScore(history)` for free-running forecasts.
         epochs: passes over the training sequences, at most.
         steps_per_epoch: batches that count as an epoch, after which to validate; None: a pass over all sequences.
-        batch_size: sequences in a batch; the last batch of an epoch may be smaller.
+        batch_size: sequences in a batch; one batch of a pass over all may be smaller.
         learning_rate: of the optimiser.
         optimiser: makes the optimiser from parameters and learning rate; Adam unless told.
         schedule: factor on the learning rate, as a function of the step p = 1, 2, ...
@@ -109,7 +110,7 @@ class Trainer:
         for name in ("epochs", "batch_size", *optional):
             if name not in optional or getattr(self, name) is not None:
                 setattr(self, name, check_count(getattr(self, name), name))
-        self.seed = check_count(self.seed, "seed", at_least=0)
+        self.seed = check_count(self.seed, "seed", at_least=0, at_most=LARGEST_SEED)
         self.learning_rate = check_number(self.learning_rate, "learning_rate", positive=True)
         self.checkpoint_seconds = check_number(self.checkpoint_seconds, "checkpoint_seconds")
         if self.averaging is not None:
@@ -124,11 +125,13 @@ class Trainer:
     ) -> list[EpochReport]:
         """Train, and leave the model at its best validation epoch (or, without validation, its last).
 
-        NaN targets are missing. Validation sequences choose the best epoch and stop early. Returns a report for each.
+        NaN targets are missing. Shorter sequences begin later: rows that are NaN in every column before the first that
+        is not have not begun (`learning/ragged.py`). Validation sequences choose the best epoch and stop early. Returns
+        a report for each.
         """
-        train = self.model.check(train, min_time=2, name="train")
+        train = check_ragged(self.model, train, min_time=2, name="train")
         if validation is not None:
-            validation = self.model.check(validation, min_time=2, name="validation")
+            validation = check_ragged(self.model, validation, min_time=2, name="validation")
         elif self.patience is not None:
             raise ValueError("early stopping (patience) needs validation sequences")
         return _Run(self, train, validation).finish()
@@ -156,7 +159,7 @@ class _Run:
 
     def __init__(self, trainer: Trainer, train: Tensor, validation: Tensor | None):
         self.trainer, self.model = trainer, trainer.model
-        self.train, self.validation = train, validation
+        self.train, self.validation, self.starts = train, validation, starts(train)
         self.n_particles = trainer.n_particles or trainer.model.inference.n_particles
         self.steps_per_pass = -(-len(train) // trainer.batch_size)
         self.steps_per_epoch = trainer.steps_per_epoch or self.steps_per_pass
@@ -165,7 +168,7 @@ class _Run:
         self.optimiser = make_optimiser(self.parameters, trainer.learning_rate)
         self.learning_rates = [group["lr"] for group in self.optimiser.param_groups]
         self.at = _RunState()
-        self.order = (-1, torch.empty(0, dtype=torch.long))  # the pass, and its shuffle
+        self.order: tuple[int, tuple[Tensor, ...]] = (-1, ())  # the pass, and its batches
         self.average = None if trainer.averaging is None else WeightAverage(self.model, trainer.averaging)
         self.best_weights: dict[str, Tensor] = {}
         self.between_steps = True
@@ -250,8 +253,19 @@ class _Run:
         number, position = divmod(step, self.steps_per_pass)
         if self.order[0] != number:
             shuffle = derived_generator(self.trainer.seed, _SHUFFLE, number)
-            self.order = (number, torch.randperm(len(self.train), generator=shuffle).to(self.train.device))
-        return self.order[1].split(self.trainer.batch_size)[position]
+            self.order = (number, self._batches(shuffle))
+        return self.order[1][position]
+
+    def _batches(self, shuffle: Generator) -> tuple[Tensor, ...]:
+        """The batches of a pass over all sequences, those that begin at the same row together where there are such."""
+        order, size = torch.randperm(len(self.train), generator=shuffle).to(self.train.device), self.trainer.batch_size
+        if (self.starts == self.starts[0]).all():
+            return order.split(size)
+        order = order[self.starts[order].argsort(stable=True)]
+        # Moved by a random number of places, so that a start does not meet the same neighbours in every pass.
+        order = order.roll(int(torch.randint(len(order), (), generator=shuffle)))
+        batches = order.split(size)
+        return tuple(batches[number] for number in torch.randperm(len(batches), generator=shuffle).tolist())
 
     def _end_epoch(self) -> None:
         # While the average stands in for the weights, an interrupt must not save it as them.
@@ -316,7 +330,14 @@ class _Run:
         self.last_saved = monotonic()
 
     def _restore(self, path: Path) -> None:
-        tensors, state = load_checkpoint(path)
+        try:
+            self._restore_from(path, *load_checkpoint(path))
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{path} is damaged: {' '.join(str(error).split())}; remove it to begin anew"
+            ) from None
+
+    def _restore_from(self, path: Path, tensors: Mapping[str, dict[str, Tensor]], state: dict[str, Any]) -> None:
         found = state.pop("identity")
         found.setdefault("n_trajectories", found.pop("n_lines", None))  # their name in earlier checkpoints
         differing = [

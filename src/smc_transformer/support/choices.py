@@ -2,5 +2,5 @@
 
 CYCLES = ("hour", "weekday", "month", "day_of_year")
 """Calendar features of a forecaster; what they are is in `forecaster/calendar.py`."""
-SCALINGS = ("standard", "robust", "none", "log1p")
+SCALINGS = ("local", "standard", "robust", "none", "log1p")
 """Scalings of a column; what they do is in `forecaster/scaling.py`."""

@@ -7,7 +7,10 @@ import numpy as np
 import torch
 from torch import Generator
 
+from smc_transformer.support.checks import shown
+
 Randomness: TypeAlias = Generator | int | None
+LARGEST_SEED = 2**63 - 1
 
 
 def as_generator(generator: Randomness, device: torch.device | str = "cpu") -> Generator | None:
@@ -20,7 +23,9 @@ def as_generator(generator: Randomness, device: torch.device | str = "cpu") -> G
 def check_seed(seed: Any) -> int:
     """A whole number; numpy's are welcome."""
     if isinstance(seed, bool) or not isinstance(seed, Integral):
-        raise TypeError(f"expected a torch.Generator, a seed (whole number) or None, got {seed!r}")
+        raise TypeError(f"expected a torch.Generator, a seed (whole number) or None, got {shown(seed)}")
+    if abs(int(seed)) > LARGEST_SEED:
+        raise ValueError(f"a seed must be a whole number of at most 63 bits, got {shown(int(seed))}")
     return int(seed)
 
 

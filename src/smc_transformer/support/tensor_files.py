@@ -1,36 +1,83 @@
 """Files of tensors with JSON in their header (safetensors, no pickle): checkpoints and saved forecasters.
 
-What cannot be used raises the `error` of the caller, which says why.
+What cannot be used raises the `error` of the caller, which says why. The library safetensors reads them. It does not
+write them: its files can be read by their owner only, a kill leaves them behind under a random name, and a full disk is
+an error without a number.
 """
 
 import json
-import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from smc_transformer.support.checksums import checksum
+from smc_transformer.support.durable import replacing
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
-    """Write a file; an interrupted write leaves the one that was there."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    save_file(plain, unfinished, metadata={"header": json.dumps(header)})
-    os.replace(unfinished, path)
+_CODES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""Types in the words of the format."""
 
 
-def read_tensors(path: Path, error: type[ValueError]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the header of a file."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, Any]) -> None:
+    """Write a file with its checksum; an interrupted write leaves the one that was there."""
+    # The widest types first: every tensor then begins at a multiple of its numbers' size.
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    plain = {name: tensors[name].detach().cpu().contiguous() for name in order}
+    text = json.dumps(header)
+    contents: dict[str, Any] = {"__metadata__": {"header": text, "checksum": _checksum(text, plain)}}
+    start = 0
+    for name, tensor in plain.items():
+        end = start + tensor.nbytes
+        contents[name] = {"dtype": _CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        start = end
+    head = json.dumps(contents).encode()
+    head += b" " * (-len(head) % 8)
+    with replacing(path) as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for tensor in plain.values():
+            file.write(_bytes(tensor))
+
+
+def read_tensors(
+    path: Path, error: type[ValueError], *, sealed: bool = False
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the header of a file, if it is as it was written; `sealed`: one without a checksum is not."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise error(f"{path} is not a file")
     try:
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("header", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (not a dict)
+            metadata = file.metadata() or {}
+            text = metadata.get("header", "{}")
+            header = json.loads(text)
+            # Copies: the library's tensors lie in the file itself, which somebody else may cut off later.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileNotFoundError:
         raise error(f"{path} is missing") from None
-    except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as cause:
-        raise error(f"{path} is not readable (truncated, or another format): {cause}") from None
+    except OSError as cause:  # no permission, or a folder
+        raise error(f"{path} is not readable: {cause.strerror or cause}") from None
+    except (SafetensorError, ValueError, RecursionError, RuntimeError, MemoryError, TypeError) as cause:
+        reason = " ".join(str(cause).split()) or type(cause).__name__
+        raise error(f"{path} is not readable (truncated, or another format): {reason}") from None
+    if not isinstance(header, dict):
+        raise error(f"{path} is damaged: its header holds {type(header).__name__} instead of an object")
+    found = metadata.get("checksum")
+    if sealed if found is None else found != _checksum(text, tensors):
+        raise error(f"{path} is damaged or was edited: its checksum is not that of its contents")
+    return tensors, header
 
 
 def check_format(path: Path, header: Any, what: str, known: tuple[str, int], error: type[ValueError]) -> None:
@@ -41,3 +88,21 @@ def check_format(path: Path, header: Any, what: str, known: tuple[str, int], err
     version = header.get("version")
     if not isinstance(version, int) or version > newest:
         raise error(f"{path} has format version {version}, this release reads up to {newest}; update smc-transformer")
+
+
+def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """That of the header and of all tensors, whatever their order in the file."""
+
+    def parts() -> Iterator[Any]:
+        yield text.encode()
+        for name in sorted(tensors):
+            tensor = tensors[name]
+            yield f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode()
+            yield _bytes(tensor.contiguous())
+
+    return checksum(parts())
+
+
+def _bytes(tensor: Tensor) -> Any:
+    """The memory of a contiguous tensor, without a copy."""
+    return tensor.reshape(-1).view(torch.uint8).numpy()

@@ -6,11 +6,13 @@ For d_model = 1 and a linear read-out, one step, slot and sequence at a time in 
 import numpy as np
 
 
-def weighted_futures(model, history, horizon, n_samples, seed, n_weighted=None):
+def weighted_futures(model, history, horizon, n_samples, seed, n_weighted=None, given=None):
     """Futures (sample, horizon) after one history (time, 1), and their normalised weights.
 
-    With `n_weighted` only X_1, ..., X_{n_weighted} count in the weights, which is a mistake.
+    With `n_weighted` only X_1, ..., X_{n_weighted} count in the weights, which is a mistake. Values `given` ahead, by
+    the step of the horizon (from 0), are not drawn but weighted.
     """
+    given = given or {}
     number = {name: float(value.detach().double().reshape(-1)[0]) for name, value in model.state_dict().items()}
     window = model.config.window
     random = np.random.default_rng(seed)
@@ -35,7 +37,9 @@ def weighted_futures(model, history, horizon, n_samples, seed, n_weighted=None):
         z = draw("attention", number["attention.output.weight"] * (shares * value[:, first:t]).sum(axis=1))
         mean = number["readout.projection.weight"] * (z + embedding[:, s]) + number["readout.projection.bias"]
         deviation = abs(number["observation.covariance.factor"])
-        if t < len(history):
+        if t - len(history) in given:
+            x[:, t] = given[t - len(history)]
+        if t < len(history) or t - len(history) in given:
             if n_weighted is None or t <= n_weighted:
                 log_weights -= 0.5 * ((x[:, t] - mean) / deviation) ** 2
         else:

@@ -8,12 +8,13 @@ example: smct fit data.csv --target y --time ds --id unique_id --horizon 24 --ca
 """
 
 import argparse
+import shutil
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smc_transformer.cli.errors import TableFileError, UsageError, failing, one_line
+from smc_transformer.cli.errors import CommandError, TableFileError, UsageError, failing, one_line
 from smc_transformer.cli.options import Commands, add_command, add_json, frequency, positive, seed, setting
 from smc_transformer.cli.reading import FILES, TARGET, TIME, add_reading_options, read_series_table
 from smc_transformer.cli.writing import say, say_json
@@ -63,6 +64,7 @@ def _run(options: argparse.Namespace) -> None:
     started = time.perf_counter()
     with failing():  # before the time is spent to train the model
         from smc_transformer.forecaster.folder.access import check_destination
+        from smc_transformer.forecaster.folder.files import beside, expected_bytes
 
         check_destination(options.out)
     table, id_column = read_series_table(options)
@@ -72,10 +74,21 @@ def _run(options: argparse.Namespace) -> None:
     forecaster = _forecaster(options, freq, id_column)
     if not options.json:
         say(f"frequency: {freq}{' (found in the times; --freq sets another)' if inferred else ''}")
-    with failing(options.data):
-        forecaster.fit(table, options.val_size)
     with failing():
-        forecaster.save(options.out)
+        check_destination(options.out, expected_bytes(forecaster.settings, table[id_column].nunique()))
+    kept = beside(options.out, "training")
+    if kept.exists() and not options.json:
+        say(f"resuming what is left of an interrupted training in {kept}")
+    with failing(options.data):
+        forecaster.fit(table, options.val_size, checkpoint=kept)
+    try:
+        with failing():
+            forecaster.save(options.out)
+    except OSError as error:
+        raise CommandError(
+            f"{options.out} cannot be written: {one_line(error)}; the training is kept in {kept}: call again"
+        ) from None
+    shutil.rmtree(kept, ignore_errors=True)
     seconds = time.perf_counter() - started
     if options.json:
         settings = {name: getattr(forecaster.settings, name) for name in ("targets", "freq", "horizon", "input_size")}

@@ -14,7 +14,7 @@ from smc_transformer.cli.errors import UsageError, check_installed, failing
 from smc_transformer.cli.model import add_data, add_forecast, add_model_command, load_model
 from smc_transformer.cli.options import Commands, seed
 from smc_transformer.cli.reading import read_for_model
-from smc_transformer.cli.writing import say, say_json
+from smc_transformer.cli.writing import check_place, say, say_json
 
 
 def add(commands: Commands) -> None:
@@ -32,6 +32,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.backtest and options.data is None:
         raise UsageError("--backtest compares forecasts with what came: give the series as --data")
     check_installed("jinja2", "the page needs", "report")
+    check_place(options.out)
     forecaster = load_model(options.model)
     table = read_for_model(options.data, forecaster, options)
     future = read_for_model(options.future, forecaster, options)

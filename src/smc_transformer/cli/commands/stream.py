@@ -20,9 +20,9 @@ import json
 import sys
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from smc_transformer.cli.errors import failing
+from smc_transformer.cli.errors import CommandError, failing
 from smc_transformer.cli.model import add_horizon, add_levels, add_model_command
 from smc_transformer.cli.options import Commands, percentage, positive
 from smc_transformer.support.remark import remark
@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace) -> None:
 
         _begin(options.model, folder)
         service = Service(folder, levels=options.level, n_paths=options.paths, **settings)
-        source = nullcontext(sys.stdin.buffer) if options.input is None else options.input.open("rb")
+        source = nullcontext(_standard_input()) if options.input is None else options.input.open("rb")
         with closing(service), source as lines:
             before = service.n_taken
             if before:
@@ -85,6 +85,12 @@ def _begin(model: Path, state: Path) -> None:
         Forecaster.load(model).save(state)
     elif stored_fit(state) != stored_fit(model):
         raise SavedForecasterError(f"the state in {state} is of another fit than {model}: choose another folder")
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:
+        raise CommandError("standard input is closed: give the lines as --input")
+    return sys.stdin.buffer
 
 
 def _write(answer: dict[str, Any]) -> None:

@@ -1,6 +1,8 @@
 """Reading and writing a whole folder: states, journal and lock together, so that no answered row is lost."""
 
 import contextlib
+import os
+import shutil
 from pathlib import Path
 
 from smc_transformer.forecaster.fitted import Fitted
@@ -74,8 +76,21 @@ def save_folder(path: Path, fitted: Fitted, seen: Seen | None) -> Seen:
         return answered
 
 
-def check_destination(path: Path) -> None:
-    """That a forecaster may be saved there: nothing, an empty folder, or a forecaster without another writer."""
+def check_destination(path: Path, n_bytes: int = 0) -> None:
+    """That a forecaster may be saved there: nothing, an empty folder, or a forecaster without another writer.
+
+    And that, as far as one can tell, there is room for so many bytes beside it, where a new folder is made first.
+    """
+    above = path.absolute().parent
+    while not above.exists():
+        above = above.parent
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        reason = "permission denied" if above.is_dir() else f"{above} is no folder"
+        raise SavedForecasterError(f"{path} cannot be written: {reason}")
+    if (free := shutil.disk_usage(above).free) < n_bytes:
+        raise SavedForecasterError(
+            f"{path} cannot be written: it needs about {n_bytes / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free"
+        )
     if (path / files.CONFIG).exists():
         with locked(path):
             return

@@ -2,36 +2,43 @@
 
 config.json          format version, settings, and how inputs are scaled
 model.safetensors    the weights
-states.safetensors   the particles of every series, the generator's state, and (in its header) names, times and scaling
+states.safetensors   particles and local view of every series, the generator's state; in its header names and times
 
 All three carry the same fit number. What changes from row to row is in the states alone, so that saving after an
-update replaces one file, atomically.
+update replaces one file, atomically; hence each file holds a checksum of its own, and no file that of another. What is
+read is checked for what it means as well (contents.py), since a checksum can be computed anew.
 """
 
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+import torch
 from torch import Generator, Tensor
 
 from smc_transformer.forecaster.fitted import Fitted, Followed, Following
 from smc_transformer.forecaster.fleet import Fleet
-from smc_transformer.forecaster.panel import Panel
+from smc_transformer.forecaster.folder import contents
+from smc_transformer.forecaster.panel import Panel, ViewState
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name
+from smc_transformer.forecaster.view.bank import BankState
 from smc_transformer.inference.state import ParticleState
+from smc_transformer.model import SMCTransformer
+from smc_transformer.support.checksums import has_broken_seal, sealed
+from smc_transformer.support.durable import replacing, sync_folder
+from smc_transformer.support.tensor_files import check_format, read_tensors, write_tensors
 
 FORMAT = "smc-transformer-forecaster"
-VERSION = 2
+VERSION = 3
+SEALED = 3
+"""Format version from which on every file must have a checksum; older ones may have one."""
 CONFIG, MODEL, STATES = "config.json", "model.safetensors", "states.safetensors"
 
 
@@ -41,31 +48,45 @@ class SavedForecasterError(ValueError):
 
 def replace_folder(path: Path, fitted: Fitted, number: str) -> None:
     """Write a whole folder, with the number of the fit; an interrupted write leaves the one that was there."""
-    unfinished, aside = _beside(path, "unfinished"), _beside(path, "replaced")
+    unfinished, aside = beside(path, "unfinished"), beside(path, "replaced")
     shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    weights = {name: tensor.detach().contiguous() for name, tensor in fitted.model.state_dict().items()}
-    save_file(weights, unfinished / MODEL, metadata={"header": json.dumps({"fit": number})})
-    save_states(unfinished, fitted, number)
-    config = {
-        "format": FORMAT,
-        "version": VERSION,
-        "fit": number,
-        "settings": fitted.settings.to_dict(),
-        "scaling": fitted.panel.to_dict(),
-    }
-    (unfinished / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    # A folder cannot be replaced atomically: the old one is moved aside, where `present` finds it if need be.
-    if path.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-        os.replace(path, aside)
-    os.replace(unfinished, path)
+    try:
+        unfinished.mkdir(parents=True)
+        write_tensors(unfinished / MODEL, fitted.model.state_dict(), {"fit": number})
+        save_states(unfinished, fitted, number)
+        config = {
+            "format": FORMAT,
+            "version": VERSION,
+            "fit": number,
+            "settings": fitted.settings.to_dict(),
+            "scaling": fitted.panel.to_dict(),
+        }
+        with replacing(unfinished / CONFIG) as file:
+            file.write((json.dumps(sealed(config), indent=2) + "\n").encode())
+        # A folder cannot be replaced atomically: the old one is moved aside, where `present` finds it if need be.
+        if path.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+            os.replace(path, aside)
+        os.replace(unfinished, path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        if aside.exists() and not path.exists():
+            os.replace(aside, path)
+        raise
+    sync_folder(unfinished.parent)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def expected_bytes(settings: Settings, n_series: int) -> int:
+    """About how large a folder will be: keys and values of all slots of all particles, and some more."""
+    config = settings.model_config()
+    slots, numbers = config.window or settings.window_length, 2 * config.d_model + 2
+    return 2**20 + 4 * n_series * settings.n_particles * (slots * numbers + 4 * config.d_model)
 
 
 def present(path: Path) -> Path:
     """The folder, or where it is after a replacement that was interrupted."""
-    aside = _beside(path, "replaced")
+    aside = beside(path, "replaced")
     return aside if not path.exists() and aside.exists() else path
 
 
@@ -75,35 +96,50 @@ def stored_fit(path: Path) -> str:
 
 
 def load_fitted(path: Path) -> Fitted:
-    """Read a folder; whatever is truncated, foreign or of a newer format raises a `SavedForecasterError`."""
+    """Read a folder; whatever is truncated, damaged, foreign or of a newer format raises a `SavedForecasterError`."""
     config = _read_config(path)
-    try:
+    number, is_sealed = config["fit"], config["version"] >= SEALED
+    with contents.damage(path / CONFIG, SavedForecasterError):
         settings = Settings.from_dict(config["settings"])
-        scaling, number = config["scaling"], config["fit"]
-        panel = Panel(settings, Scaler.from_dict(scaling["known_scaler"]), np.array(scaling["units"], float))
-    except (KeyError, TypeError, ValueError) as error:
-        raise SavedForecasterError(f"{path / CONFIG} is damaged: {error!r}") from None
-    model = settings.make_model(generator=0)
-    weights, _ = _read_tensors(path / MODEL, number)
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise SavedForecasterError(f"{path / MODEL} does not fit the settings in {CONFIG}: {error}") from None
-    tensors, header = _read_tensors(path / STATES, number)
-    try:
-        following, until = Following(Fleet(_blocks(tensors, header)), {}), {}
-        for one in header["series"]:
-            scaler = Scaler.from_dict(one["scaler"])
-            runs = tuple(one.get("runs", [0] * len(settings.modelled)))
-            following.series[one["name"]] = Followed(_time(one["last_time"]), scaler, runs)
-            if one["trained_until"] is not None:
-                panel.scalers[one["name"]] = scaler
-                until[one["name"]] = _time(one["trained_until"])
+        panel = contents.panel(config["scaling"], settings)
+    weights, _ = _read_tensors(path / MODEL, number, is_sealed)
+    with contents.damage(path / MODEL, SavedForecasterError):
+        model = contents.model(settings, weights)
+    tensors, header = _read_tensors(path / STATES, number, is_sealed)
+    with contents.damage(path / STATES, SavedForecasterError):
+        following, until = _following(tensors, header, settings, model, panel)
         generator = Generator()
         generator.set_state(tensors["generator"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise SavedForecasterError(f"{path / STATES} is damaged: {error!r}") from None
     return Fitted(settings, model, panel, following, until, generator)
+
+
+def _following(
+    tensors: dict[str, Tensor], header: dict[str, Any], settings: Settings, model: SMCTransformer, panel: Panel
+) -> tuple[Following, dict[Name, Any]]:
+    """The series that are followed, and until when those of the fit were trained on; the panel gets their scalers."""
+    following, until = Following(Fleet(), {}), {}
+    listed = header["series"]
+    views: Sequence[ViewState] = (
+        [contents.scaler(one["scaler"], settings.kinds()) for one in listed]
+        if panel.view is None
+        else contents.views(tensors, panel, len(listed))
+    )
+    for one, view in zip(listed, views, strict=True):
+        name, runs = contents.name(one["name"]), contents.runs(one.get("runs"), settings)
+        following.series[name] = Followed(contents.time(one["last_time"], settings), view, runs)
+        if one["trained_until"] is not None:
+            until[name] = contents.time(one["trained_until"], settings)
+            if isinstance(view, Scaler):
+                panel.scalers[name] = view
+    blocks = list(_blocks(tensors, header))
+    contents.check_names([one["name"] for one in header["series"]], [names for names, _ in blocks], until)
+    contents.check_zones([one.last_time for one in following.series.values()] + list(until.values()))
+    for names, state in blocks:
+        state.check(model, settings.n_particles)
+        if len(state) != len(names):
+            raise ValueError(f"{len(names)} series, but particles of {len(state)}")
+    following.fleet.add(blocks)
+    return following, until
 
 
 def save_states(folder: Path, fitted: Fitted, number: str) -> None:
@@ -118,15 +154,16 @@ def save_states(folder: Path, fitted: Fitted, number: str) -> None:
             "name": name,
             "last_time": _plain_time(one.last_time),
             "trained_until": _plain_time(fitted.trained_until.get(name)),
-            "scaler": one.scaler.to_dict(),
             "runs": one.runs,
+            **({"scaler": one.view.to_dict()} if isinstance(one.view, Scaler) else {}),
         }
         for name, one in fitted.following.series.items()
     ]
-    unfinished = folder / (STATES + ".unfinished")
-    header = {"fit": number, "series": listed, "blocks": blocks}
-    save_file(tensors, unfinished, metadata={"header": json.dumps(header)})
-    os.replace(unfinished, folder / STATES)
+    views = [one.view for one in fitted.following.series.values() if isinstance(one.view, BankState)]
+    if views:
+        arrays = BankState.cat(views).arrays()
+        tensors |= {contents.VIEW + name: torch.from_numpy(array) for name, array in arrays.items()}
+    write_tensors(folder / STATES, tensors, {"fit": number, "series": listed, "blocks": blocks})
 
 
 def _blocks(tensors: dict[str, Tensor], header: dict[str, Any]) -> Iterator[tuple[list[Name], ParticleState]]:
@@ -145,33 +182,25 @@ def _blocks(tensors: dict[str, Tensor], header: dict[str, Any]) -> Iterator[tupl
 def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise SavedForecasterError(f"{path} is not a folder with a saved forecaster")
+    file = path / CONFIG
     try:
-        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        config = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SavedForecasterError(f"{path} holds no saved forecaster: {CONFIG} is missing") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise SavedForecasterError(f"{path / CONFIG} is not readable (truncated, or another format): {error}") from None
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise SavedForecasterError(f"{path / CONFIG} is not that of a saved forecaster of smc-transformer")
-    version = config.get("version")
-    if not isinstance(version, int) or version > VERSION:
-        raise SavedForecasterError(
-            f"{path} has format version {version}, this release reads up to {VERSION}; update smc-transformer"
-        )
+    except (ValueError, RecursionError) as error:  # no JSON, no text, too many digits, or nested without end
+        raise SavedForecasterError(f"{file} is not readable (truncated, or another format): {error}") from None
+    except OSError as error:
+        raise SavedForecasterError(f"{file} is not readable: {error.strerror or error}") from None
+    check_format(file, config, "the config of a saved forecaster", (FORMAT, VERSION), SavedForecasterError)
+    if has_broken_seal(config, required=config["version"] >= SEALED):
+        raise SavedForecasterError(f"{file} is damaged or was edited: its checksum is not that of its contents")
     if not isinstance(config.get("fit"), str):
-        raise SavedForecasterError(f"{path / CONFIG} is damaged: it has no number of a fit")
+        raise SavedForecasterError(f"{file} is damaged: it has no number of a fit")
     return config
 
 
-def _read_tensors(path: Path, number: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("header", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except FileNotFoundError:
-        raise SavedForecasterError(f"{path} is missing") from None
-    except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise SavedForecasterError(f"{path} is not readable (truncated, or another format): {error}") from None
+def _read_tensors(path: Path, number: str, is_sealed: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors, header = read_tensors(path, SavedForecasterError, sealed=is_sealed)
     if header.get("fit") != number:
         raise SavedForecasterError(f"{path} belongs to another fit than {CONFIG} beside it")
     return tensors, header
@@ -194,7 +223,8 @@ def holds_fit(path: Path, number: str) -> bool:
         return False
 
 
-def _beside(path: Path, what: str) -> Path:
+def beside(path: Path, what: str) -> Path:
+    """A name next to a folder's own, for what is unfinished or was replaced."""
     path = path.resolve()  # "." has no name of its own
     return path.with_name(f"{path.name}.{what}")
 
@@ -206,11 +236,3 @@ def _plain_time(time: Any) -> Any:
     zone = None if time.tz is None else str(time.tz)
     universal = time if zone is None else time.tz_convert("UTC").tz_localize(None)
     return [universal.isoformat(), zone, time.unit]
-
-
-def _time(stored: Any) -> Any:
-    if isinstance(stored, int):
-        return stored
-    text, zone, unit = stored
-    time = pd.Timestamp(text).as_unit(unit)
-    return time if zone is None else time.tz_localize("UTC").tz_convert(zone)

@@ -4,7 +4,8 @@ Saving the particles of every series after each line would be slow. Instead a li
 before the answer is given; now and then the states are saved and the journal is emptied. After a kill, the forecaster
 resumes from the saved states and replays the journal. The replay gives the same numbers: the states hold the state of
 the random generator, and the head of the journal holds the level at which its rows were distrusted. A row that the
-states hold already (after a kill between saving them and emptying the journal) is recognised by its time.
+states hold already (after a kill between saving them and emptying the journal) is recognised by its time. Each line
+has a checksum: a flipped bit would be replayed as another value.
 """
 
 import json
@@ -13,9 +14,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from smc_transformer.forecaster.folder.files import SavedForecasterError, stored_fit
+from smc_transformer.support.checks import check_count, check_number
+from smc_transformer.support.checksums import has_broken_seal, sealed
+from smc_transformer.support.durable import replacing
+from smc_transformer.support.tensor_files import check_format
 
 NAME = "stream.jsonl"
-FORMAT, VERSION = "smc-transformer-stream", 1
+FORMAT, VERSION = "smc-transformer-stream", 2
+SEALED = 2
+"""Format version from which on every line must have a checksum; older ones may have one."""
 
 
 class JournalError(SavedForecasterError):
@@ -57,33 +64,76 @@ class Journal:
 
     def begin_anew(self) -> None:
         """Empty the journal, whose rows the saved states hold now; the lines stay counted."""
-        unfinished = self.path.with_name(NAME + ".unfinished")
         head = {"format": FORMAT, "version": VERSION, "fit": self.fit, "distrust": self.distrust}
-        unfinished.write_bytes(_line({**head, "lines": self.seen.n_lines, "answer": self.seen.last_answer}))
-        os.replace(unfinished, self.path)
+        with replacing(self.path) as file:
+            file.write(_line({**head, "lines": self.seen.n_lines, "answer": self.seen.last_answer}))
         self.rows.clear()
         self.n_entries = 0
 
     def _read(self) -> None:
-        *lines, _ = self.path.read_bytes().split(b"\n")  # what follows the last line break is unfinished
         try:
-            head = json.loads(lines[0])
-            if head["format"] != FORMAT or head["version"] > VERSION:
-                raise JournalError(f"{self.path} has another format: {head['format']!r}, version {head['version']}")
-            self.seen, self.distrust = Seen(head["lines"], head["answer"]), head.get("distrust")
-            for entry in map(json.loads, lines[1:]):
-                self._count(entry)
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, IndexError) as error:
-            raise JournalError(f"{self.path} is damaged: {error!r}") from None
-        if head["fit"] != self.fit:
+            *lines, unfinished = self.path.read_bytes().split(b"\n")
+        except OSError as error:
+            raise JournalError(f"{self.path} is not readable: {error.strerror or error}") from None
+        if not lines:
+            raise JournalError(f"{self.path} is damaged: it has no line")
+        head = self._document(1, lines[0], sealed=False)
+        if head.get("format") != FORMAT:
+            raise JournalError(f"{self.path} is damaged: it does not begin as the journal of a stream")
+        check_format(self.path, head, "a journal", (FORMAT, VERSION), JournalError)
+        is_sealed = head["version"] >= SEALED
+        for number, line in enumerate(lines, start=1):
+            entry = self._document(number, line, is_sealed)
+            try:
+                self._begin(entry) if number == 1 else self._count(entry)
+            except (KeyError, TypeError, ValueError) as error:
+                raise JournalError(f"{self.path} is damaged in line {number}: {error!r}") from None
+        if head.get("fit") != self.fit:
             raise JournalError(f"{self.path} belongs to another fit than the model beside it: remove it to begin anew")
+        if is_sealed and _is_whole(unfinished[:-1]):
+            raise JournalError(f"{self.path} is damaged: its last line is whole, but for the line break")
+
+    def _document(self, number: int, line: bytes, sealed: bool) -> dict[str, Any]:
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise JournalError(f"{self.path} is damaged in line {number}: {error}") from None
+        if not isinstance(document, dict):
+            raise JournalError(f"{self.path} is damaged in line {number}: it is no object")
+        if has_broken_seal(document, required=sealed):
+            raise JournalError(f"{self.path} is damaged or was edited in line {number}: its checksum is another")
+        return document
+
+    def _begin(self, head: dict[str, Any]) -> None:
+        self.seen = Seen(check_count(head["lines"], "lines", at_least=0, at_most=2**62), _answer(head["answer"]))
+        distrust = head.get("distrust")
+        self.distrust = distrust
+        if distrust is not None:
+            check_number(distrust, "distrust", at_most=100.0, positive=True)
 
     def _count(self, entry: dict[str, Any]) -> None:
-        self.seen = Seen(entry["line"], entry["answer"])
+        row = entry["row"]
+        self.seen = Seen(check_count(entry["line"], "line", at_most=2**62), _answer(entry["answer"]))
         self.n_entries += 1
-        if entry["row"] is not None:
-            self.rows.append(entry["row"])
+        if row is not None:
+            if not isinstance(row, dict):
+                raise TypeError(f"a row must be an object, got {type(row).__name__}")
+            self.rows.append(row)
+
+
+def _answer(stored: Any) -> dict[str, Any] | None:
+    if stored is not None and not isinstance(stored, dict):
+        raise TypeError(f"an answer must be an object, got {type(stored).__name__}")
+    return stored
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether these bytes are an entry with the right checksum."""
+    try:
+        return not has_broken_seal(json.loads(line), required=True)
+    except (ValueError, RecursionError, AttributeError):
+        return False
 
 
 def _line(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, allow_nan=False).encode() + b"\n"
+    return json.dumps(sealed(value), allow_nan=False).encode() + b"\n"

@@ -61,11 +61,12 @@ def collect_page(
     # The generator that the forecast began with: these are its particles.
     generator = fitted.generator.clone_state() if seed is None else as_generator(seed)
     following = fitted.follow(list(given.values()), generator)[0] if given else fitted.following
-    health = series_health(forecaster, list(shown.values()), generator)
+    health = series_health(forecaster, list(given.values()), n_rows, generator)
     ahead = forecaster.read_future(dict(zip(forecast.names, forecast.times, strict=True)), future)
     of_targets, pages = _targets(forecaster, forecast, shown, n_shown), []
     for name, times, targets in zip(forecast.names, forecast.times, of_targets, strict=True):
-        known = torch.from_numpy(fitted.panel.known(ahead[name].rows(slice(1)))).float()
+        (next_step,) = fitted.panel.ahead([ahead[name].rows(slice(1))], [following.series[name].view])
+        known = torch.from_numpy(next_step.known).float()
         attention = series_attention(forecaster, following, name, known, generator)
         history_times = plain_times(shown[name].times) if name in shown else []
         pages.append(SeriesPage(str(name), history_times, plain_times(times), targets, health.get(name), attention))
@@ -120,8 +121,8 @@ def _targets(
                 mean=plain_list(mean[number, :, place]),
                 quantiles=[plain_list(values[number, :, place]) for values in quantiles],
                 paths=[plain_list(path) for path in forecast.paths[number, :n_shown, :, place]],
-                between=plain_list(forecast.parts.between[number, :, place]),
-                within=plain_list(forecast.parts.within[number, :, place]),
+                between=plain_list(forecast.exact_parts.between[number, :, place]),
+                within=plain_list(forecast.exact_parts.within[number, :, place]),
                 variance_of=f"log(1 + {name})" if kinds[place] == "log1p" else name,
             )
             for place, name in enumerate(forecast.targets)

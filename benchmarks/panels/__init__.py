@@ -1,0 +1,1 @@
+"""Seven public panels with default settings, beside other tools: docs/panels.md."""

@@ -1,0 +1,1 @@
+"""What the peers' methods share. They run in an environment of their own: README.md."""

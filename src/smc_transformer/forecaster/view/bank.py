@@ -1,0 +1,384 @@
+"""A bank of exponential smoothers: what simple, causal forecasts say about each column of each series.
+
+A candidate is a seasonal profile (none, additive or multiplicative, of one season, learned quickly or slowly) with a
+smoothed level, and maybe a damped trend, on top of it:
+
+    forecast of step h = (level + (phi + ... + phi^h) trend)  [+ or *]  profile entry of that step
+
+All candidates of all columns take their steps together. Each is judged by its own free-running forecasts: it starts
+one every few rows, lets it run over the horizon, and averages its absolute errors, old ones counting less. A profile
+entry is touched once a season, so for steps within a season what is known ahead is what will be used. A missing value
+teaches nothing, and time goes on. The first visits count more, as running means, so that short series are served too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+LEVEL_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)
+TRENDS = ((0.0, 0.0), (0.1, 0.9), (0.1, 0.97))  # rate of the trend, and its damping phi
+PROFILE_RATES = (0.05, 0.3)
+PROFILE_LEVEL_RATE = 0.2
+"""Rate of the level that profiles are learned against: all candidates of a profile share it."""
+SIZE_RATE = 0.1
+"""Rate of the typical size |y|."""
+ORIGINS = 4
+"""Forecasts of each candidate that are running at a time, evenly apart, by which it is judged."""
+ROWS_BEFORE_JUDGING = 2
+MOST_ROWS = 2**53
+"""Of a state that was saved."""
+SMALLEST_FACTOR, LARGEST_FACTOR = 0.05, 20.0
+"""Of a multiplicative profile."""
+
+
+@dataclass
+class BankState:
+    """What is remembered of columns of series: plain arrays, a row for each column of each series.
+
+    Attributes:
+        n_rows: rows seen, missing ones included, since the first observed one.
+        n_observed: of these, how many were observed.
+        silent: missing rows since the last observed one.
+        last: the last observed value.
+        size: the typical size |y| of recent values.
+        profiles: the entries of all profiles, one after the other.
+        latest: the last observed value of each place in each season.
+        visits: how many values each place in each season has had.
+        reference: the level that each profile is learned against.
+        level: of each candidate.
+        trend: of each candidate.
+        origin_level: of each candidate where its running forecasts began.
+        origin_trend: likewise.
+        errors: sums of absolute errors of running forecasts, discounted.
+        n_errors: how many errors that are, discounted alike.
+    """
+
+    n_rows: Int[np.ndarray, "row"]
+    n_observed: Int[np.ndarray, "row"]
+    silent: Int[np.ndarray, "row"]
+    last: Float[np.ndarray, "row"]
+    size: Float[np.ndarray, "row"]
+    profiles: Float[np.ndarray, "row entry"]
+    latest: Float[np.ndarray, "row place"]
+    visits: Int[np.ndarray, "row place"]
+    reference: Float[np.ndarray, "row profile"]
+    level: Float[np.ndarray, "row candidate"]
+    trend: Float[np.ndarray, "row candidate"]
+    origin_level: Float[np.ndarray, "row origin candidate"]
+    origin_trend: Float[np.ndarray, "row origin candidate"]
+    errors: Float[np.ndarray, "row candidate"]
+    n_errors: Float[np.ndarray, "row"]
+
+    def __len__(self) -> int:
+        return len(self.n_rows)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it by names."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of the arrays."""
+        return [field.name for field in fields(cls)]
+
+    def take(self, rows: Any) -> "BankState":
+        """Some rows, in memory of their own unless chosen by a slice."""
+        return BankState(**{name: array[rows] for name, array in self.arrays().items()})
+
+    def put(self, rows: Any, other: "BankState") -> None:
+        """Replace some rows, in place."""
+        theirs = other.arrays()
+        for name, array in self.arrays().items():
+            array[rows] = theirs[name]
+
+    @staticmethod
+    def cat(states: Sequence["BankState"]) -> "BankState":
+        """The rows of several states as one, in memory of its own."""
+        parts = [state.arrays() for state in states]
+        return BankState(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+@dataclass(frozen=True)
+class Bank:
+    """The candidates for given seasons, and how they are judged for a horizon.
+
+    Args:
+        seasons: lengths in rows, each of at least 2.
+        horizon: steps of the forecasts that candidates are judged by.
+    """
+
+    seasons: tuple[int, ...]
+    horizon: int
+
+    @cached_property
+    def profile_kinds(self) -> list[tuple[int, bool, float]]:
+        """Of each profile: which season, whether it multiplies, and its rate."""
+        return list(product(range(len(self.seasons)), (False, True), PROFILE_RATES))
+
+    @cached_property
+    def _lengths(self) -> Int[np.ndarray, "profile"]:
+        return np.array([self.seasons[season] for season, _, _ in self.profile_kinds], dtype=int)
+
+    @cached_property
+    def _offsets(self) -> Int[np.ndarray, "profile"]:
+        """Where the entries of each profile begin."""
+        return np.concatenate(([0], np.cumsum(self._lengths)))[:-1].astype(int)
+
+    @cached_property
+    def _season_offsets(self) -> Int[np.ndarray, "season"]:
+        return np.concatenate(([0], np.cumsum(self.seasons)))[:-1].astype(int)
+
+    @cached_property
+    def _of_profile(self) -> tuple[Int[np.ndarray, "profile"], Bool[np.ndarray, "profile"], Float[np.ndarray, "_"]]:
+        kinds = self.profile_kinds
+        return (
+            np.array([season for season, _, _ in kinds], dtype=int),
+            np.array([multiplies for _, multiplies, _ in kinds], dtype=bool),
+            np.array([rate for _, _, rate in kinds], dtype=float),
+        )
+
+    @cached_property
+    def _rates(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Level rate, trend rate and damping of each smoother; each profile, and none, has all of them."""
+        smoothers = list(product(LEVEL_RATES, TRENDS))
+        level = np.array([rate for rate, _ in smoothers])
+        trend, damping = (np.array([kind[place] for _, kind in smoothers]) for place in (0, 1))
+        return level, trend, damping
+
+    @property
+    def n_smoothers(self) -> int:
+        """Smoothers for each profile."""
+        return len(LEVEL_RATES) * len(TRENDS)
+
+    @property
+    def n_candidates(self) -> int:
+        """Candidates: no profile first, then one profile after the other, each with all smoothers."""
+        return (1 + len(self.profile_kinds)) * self.n_smoothers
+
+    def names(self) -> list[str]:
+        """The profile of each candidate in words."""
+        words = ["no season"] + [
+            f"season {self.seasons[season]}, {'multiplicative' if multiplies else 'additive'}"
+            for season, multiplies, _ in self.profile_kinds
+        ]
+        return [word for word in words for _ in range(self.n_smoothers)]
+
+    def begin(self, n_rows: int) -> BankState:
+        """The state of so many columns before anything was seen."""
+        n_places, n_entries = sum(self.seasons), int(self._lengths.sum())
+        _, multiplies, _ = self._of_profile
+        entries = np.repeat(multiplies.astype(float), self._lengths)
+        shape = (n_rows, self.n_candidates)
+        return BankState(
+            n_rows=np.zeros(n_rows, dtype=np.int64),
+            n_observed=np.zeros(n_rows, dtype=np.int64),
+            silent=np.zeros(n_rows, dtype=np.int64),
+            last=np.zeros(n_rows),
+            size=np.zeros(n_rows),
+            profiles=np.broadcast_to(entries, (n_rows, n_entries)).copy(),
+            latest=np.full((n_rows, n_places), np.nan),
+            visits=np.zeros((n_rows, n_places), dtype=np.int64),
+            reference=np.zeros((n_rows, len(self.profile_kinds))),
+            level=np.zeros(shape),
+            trend=np.zeros(shape),
+            origin_level=np.full((n_rows, ORIGINS, self.n_candidates), np.nan),
+            origin_trend=np.zeros((n_rows, ORIGINS, self.n_candidates)),
+            errors=np.zeros(shape),
+            n_errors=np.zeros(n_rows),
+        )
+
+    def check(self, state: BankState, n_rows: int) -> None:
+        """That a state which was read from a file can be one of so many columns; else a `ValueError`."""
+        for name, expected in self.begin(n_rows).arrays().items():
+            array = getattr(state, name)
+            if array.shape != expected.shape or array.dtype != expected.dtype:
+                raise ValueError(
+                    f"{name} of the view must be {expected.dtype} of shape {expected.shape}, "
+                    f"got {array.dtype} of shape {array.shape}"
+                )
+            if array.dtype == np.int64 and ((array < 0) | (array > MOST_ROWS)).any():
+                raise ValueError(f"{name} of the view must lie between 0 and {MOST_ROWS}")
+            allowed = np.isfinite(array) | (np.isnan(array) & (name in ("latest", "origin_level", "origin_trend")))
+            if not allowed.all():
+                raise ValueError(f"{name} of the view holds NaN or infinite numbers")
+        if (state.size < 0).any() or (state.errors < 0).any() or (state.n_errors < 0).any():
+            raise ValueError("sizes and errors of the view must be at least 0")
+
+    def ahead(self, state: BankState, n_steps: int) -> Float[np.ndarray, "row step candidate"]:
+        """What each candidate says about the next steps."""
+        steps = np.arange(1, n_steps + 1)
+        _, _, damping = self._rates
+        sums = np.stack([np.power.outer(damping, np.arange(1, h + 1)).sum(axis=-1) for h in steps])  # (step, smoother)
+        base = self._split(state.level)[:, None] + sums[None, :, None] * self._split(state.trend)[:, None]
+        return self._with_profiles(base, self._entries(state, steps))
+
+    def seasonal(self, state: BankState, n_steps: int) -> Float[np.ndarray, "row step season"]:
+        """The last values seen one season, or several, before the next steps; NaN where there are none."""
+        places = self._places(state, np.arange(n_steps))
+        return np.take_along_axis(state.latest, places.reshape(len(state), -1), axis=1).reshape(places.shape)
+
+    def mean_errors(self, state: BankState) -> Float[np.ndarray, "row candidate"]:
+        """The mean absolute error of each candidate over the horizon; 0 before there is any."""
+        return state.errors / np.maximum(state.n_errors, 1e-12)[:, None]
+
+    def observe(self, state: BankState, y: Float[np.ndarray, "row"]) -> None:
+        """Let all columns take their next value, in place; NaN is missing. Columns begin with their first value."""
+        seen = ~np.isnan(y)
+        begun = (state.n_rows > 0) | seen
+        first = begun & (state.n_rows == 0)
+        rows = np.flatnonzero(begun)
+        if len(rows) == 0:
+            return
+        whole = len(rows) == len(state)
+        own = state if whole else state.take(rows)
+        self._observe(own, y[rows], seen[rows], first[rows])
+        if not whole:
+            state.put(rows, own)
+
+    def _observe(
+        self, state: BankState, y: Float[np.ndarray, "row"], seen: Bool[np.ndarray, "row"], first: Bool[np.ndarray, "_"]
+    ) -> None:
+        value = np.where(seen, y, 0.0)[:, None]
+        learns = (seen & ~first)[:, None]
+        now = self._places(state, np.zeros(1, dtype=int))[:, 0]  # (row, season)
+        entries = self._entries(state, np.zeros(1, dtype=int) + 1)[:, 0]  # (row, profile)
+        self._judge(state, value, seen & ~first, entries)
+        self._smooth(state, value, learns, entries)
+        self._learn_profiles(state, value, learns, now)
+        for array in (state.level, state.reference):
+            array[first] = value[first]
+        state.last = np.where(seen, value[:, 0], state.last)
+        state.n_observed = state.n_observed + seen
+        gain = np.maximum(SIZE_RATE, 1 / np.maximum(state.n_observed, 1))
+        state.size = np.where(seen, state.size + gain * (np.abs(value[:, 0]) - state.size), state.size)
+        if self.seasons:
+            latest = np.take_along_axis(state.latest, now, axis=1)
+            visits = np.take_along_axis(state.visits, now, axis=1)
+            np.put_along_axis(state.latest, now, np.where(seen[:, None], value, latest), axis=1)
+            np.put_along_axis(state.visits, now, visits + seen[:, None], axis=1)
+        state.silent = np.where(seen, 0, state.silent + 1)
+        state.n_rows = state.n_rows + 1
+        self._start_forecasts(state)
+
+    def _smooth(
+        self,
+        state: BankState,
+        value: Float[np.ndarray, "row 1"],
+        learns: Bool[np.ndarray, "row 1"],
+        entries: Float[np.ndarray, "row profile"],
+    ) -> None:
+        """Level and trend of each candidate take the value, or go on without it."""
+        level_rate, trend_rate, damping = self._rates
+        level, trend = self._split(state.level), self._split(state.trend)
+        moved = level + damping * trend
+        target = self._without_profiles(value, entries)[..., None]
+        gain = np.maximum(level_rate, 1 / (state.n_observed + 1.0)[:, None, None])
+        error = np.where(learns[..., None], target - moved, 0.0)
+        state.level = (moved + gain * error).reshape(len(state), -1)
+        state.trend = (damping * trend + gain * trend_rate * error).reshape(len(state), -1)
+
+    def _learn_profiles(
+        self,
+        state: BankState,
+        value: Float[np.ndarray, "row 1"],
+        learns: Bool[np.ndarray, "row 1"],
+        now: Int[np.ndarray, "row season"],
+    ) -> None:
+        if not self.seasons:
+            return
+        season, multiplies, rate = self._of_profile
+        places = self._offsets + (state.n_rows[:, None] % self._lengths)
+        entry = np.take_along_axis(state.profiles, places, axis=1)
+        visits = np.take_along_axis(state.visits, now, axis=1)[:, season]
+        level = state.reference
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(level != 0, value / level, 1.0)  # what the entry would have to be
+        error = np.where(multiplies, np.clip(ratio - entry, -1.0, 1.0), value - level - entry)
+        error = np.where(learns, error, 0.0)
+        gain = np.maximum(PROFILE_LEVEL_RATE, 1 / (state.n_observed + 1.0)[:, None])
+        entry_gain = np.maximum(rate, 1 / (visits + 1.5)) * (1 - gain / 2)
+        learned = entry + entry_gain * error
+        learned = np.where(multiplies, np.clip(learned, SMALLEST_FACTOR, LARGEST_FACTOR), learned)
+        np.put_along_axis(state.profiles, places, learned, axis=1)
+        target = self._without_profiles(value, entry)[:, 1:]
+        state.reference = np.where(learns, level + gain * (target - level), level)
+
+    def _judge(
+        self,
+        state: BankState,
+        value: Float[np.ndarray, "row 1"],
+        judged: Bool[np.ndarray, "row"],
+        entries: Float[np.ndarray, "row profile"],
+    ) -> None:
+        """The errors of the running forecasts of this row."""
+        _, _, damping = self._rates
+        age = self._ages(state)  # steps ahead that each running forecast is at now
+        sums = damping * (1 - damping ** age[..., None]) / (1 - damping)  # (row, origin, smoother)
+        base = self._split(state.origin_level) + sums[:, :, None] * self._split(state.origin_trend)
+        said = self._with_profiles(base, entries[:, None])  # (row, origin, candidate)
+        error = np.abs(value[:, None] - said)
+        running = judged[:, None] & ~np.isnan(state.origin_level[..., 0]) & (age <= self.horizon)
+        n_new = running.sum(axis=1)
+        total = np.where(running[..., None], error, 0.0).sum(axis=1)
+        kept = np.where(n_new > 0, 1 - 1 / (4.0 * self.horizon), 1.0)  # four horizons are remembered
+        state.errors = kept[:, None] * state.errors + total
+        state.n_errors = kept * state.n_errors + n_new
+
+    def _start_forecasts(self, state: BankState) -> None:
+        """The candidates start a running forecast here, if it is time for one."""
+        stride = self._stride
+        due = (state.n_rows >= ROWS_BEFORE_JUDGING) & (state.n_rows % stride == 0) & (state.silent == 0)
+        rows = np.flatnonzero(due)
+        place = (state.n_rows[rows] // stride) % ORIGINS
+        state.origin_level[rows, place] = state.level[rows]
+        state.origin_trend[rows, place] = state.trend[rows]
+
+    @property
+    def _stride(self) -> int:
+        return max(1, -(-self.horizon // ORIGINS))
+
+    def _ages(self, state: BankState) -> Int[np.ndarray, "row origin"]:
+        """How many rows ago each running forecast was started, counting the row that comes now."""
+        turn = state.n_rows // self._stride  # of the newest possible start
+        behind = (turn[:, None] - np.arange(ORIGINS)) % ORIGINS
+        return state.n_rows[:, None] + 1 - (turn[:, None] - behind) * self._stride
+
+    def _places(self, state: BankState, steps: Int[np.ndarray, "step"]) -> Int[np.ndarray, "row step season"]:
+        """Where in each season rows are, so many steps after the next one."""
+        lengths = np.array(self.seasons, dtype=int)
+        if not len(lengths):
+            return np.zeros((len(state), len(steps), 0), dtype=int)
+        return self._season_offsets + (state.n_rows[:, None, None] + steps[:, None]) % lengths
+
+    def _entries(self, state: BankState, steps: Int[np.ndarray, "step"]) -> Float[np.ndarray, "row step profile"]:
+        """The profile entries of rows ahead: step 1 is the next row."""
+        if not self.seasons:
+            return np.zeros((len(state), len(steps), 0))
+        places = self._offsets + (state.n_rows[:, None, None] + steps[:, None] - 1) % self._lengths
+        return np.take_along_axis(state.profiles, places.reshape(len(state), -1), axis=1).reshape(places.shape)
+
+    def _split(self, candidates: np.ndarray) -> np.ndarray:
+        """(..., candidate) as (..., 1 + profile, smoother)."""
+        return candidates.reshape(*candidates.shape[:-1], 1 + len(self.profile_kinds), self.n_smoothers)
+
+    def _with_profiles(self, base: np.ndarray, entries: np.ndarray) -> np.ndarray:
+        """Levels (..., 1 + profile, smoother) with the entries (..., profile) put on; all candidates in one axis."""
+        _, multiplies, _ = self._of_profile
+        factor = np.where(multiplies, entries, 1.0)[..., None]
+        term = np.where(multiplies, 0.0, entries)[..., None]
+        with_season = base[..., 1:, :] * factor + term
+        found = np.concatenate((base[..., :1, :], with_season), axis=-2)
+        return found.reshape(*found.shape[:-2], -1)
+
+    def _without_profiles(
+        self, value: Float[np.ndarray, "row 1"], entries: Float[np.ndarray, "row profile"]
+    ) -> Float[np.ndarray, "row one_plus_profile"]:
+        """The value as it is without any profile, then without each of them."""
+        _, multiplies, _ = self._of_profile
+        divided = value / np.where(multiplies, np.maximum(entries, 2 * SMALLEST_FACTOR), 1.0)
+        return np.concatenate((value, np.where(multiplies, divided, value - entries)), axis=1)

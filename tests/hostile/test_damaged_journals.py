@@ -1,0 +1,69 @@
+"""A journal in which a bit has flipped is refused: a replayed row must be the one that was answered."""
+
+import json
+import shutil
+
+import pandas as pd
+import pytest
+from helpers.forecaster_tables import make, walks
+
+from smc_transformer.forecaster import Forecaster, SavedForecasterError
+from smc_transformer.forecaster.live import Service
+from smc_transformer.support.checksums import sealed
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as users run the package
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A stream that was killed after three lines."""
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    make().fit(walks(40), progress=False).save(folder)
+    service = Service(folder, n_paths=5)
+    for number, time in enumerate((40, 41, 42), start=1):
+        service.take(json.dumps({"unique_id": "a", "ds": time, "y": 0.125}).encode(), number)
+    service.close()
+    return folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "model")
+
+
+def test_a_flipped_bit_is_refused_or_means_the_same(saved, folder):
+    path = folder / "stream.jsonl"
+    whole = path.read_bytes()
+    expected = Forecaster.load(saved).predict()
+    value = whole.index(b'"y": 0.125') + 7
+    places = {0, value, len(whole) - 1, *range(5, len(whole), len(whole) // 60)}
+    for number, place in enumerate(sorted(places)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (number % 7)
+        path.write_bytes(damaged)
+        try:
+            loaded = Forecaster.load(folder)
+        except SavedForecasterError:
+            continue
+        pd.testing.assert_frame_equal(loaded.predict(), expected, obj=f"after a flip at {place}")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        [],
+        {"line": 1, "row": None},
+        {"line": "1", "row": None, "answer": None},
+        {"line": 1, "row": [], "answer": None},
+        {"line": 1, "row": {"unique_id": ["a"], "ds": 43, "y": 1}, "answer": None},
+        {"line": 1, "row": {"unique_id": "a", "ds": 10**9, "y": 1}, "answer": None},
+        {"line": 1, "row": {"unique_id": "a", "ds": 43, "y": 10**400}, "answer": None},
+        {"line": 1, "row": None, "answer": 7},
+    ],
+)
+def test_entries_that_no_stream_writes_are_refused_with_any_checksum(folder, entry):
+    path = folder / "stream.jsonl"
+    text = json.dumps(sealed(entry) if isinstance(entry, dict) else entry)
+    path.write_text(path.read_text() + text + "\n")
+    with pytest.raises(SavedForecasterError, match=r"stream\.jsonl is damaged"):
+        Forecaster.load(folder)

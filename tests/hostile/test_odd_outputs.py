@@ -1,0 +1,72 @@
+"""Where commands write: refused before the work, in one line; and standard files that are closed or full."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from helpers.command_tables import fails, run
+from helpers.forecaster_tables import make, walks
+
+from smc_transformer.forecaster import Forecaster
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "model"
+    make().fit(walks(40), progress=False).save(folder)
+    return folder
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    monkeypatch.setattr(Forecaster, "load", lambda *_: pytest.fail("the work had begun"))
+
+
+@pytest.mark.parametrize("name", ["x.xlsx", "x.json", "x.csv.xlsx", "x.xlsx.gz"])
+@pytest.mark.parametrize("command", ["predict", "score", "backtest"])
+def test_tables_in_other_formats_are_refused_before_the_work(capsys, model, no_work, tmp_path, name, command):
+    data = () if command == "predict" else ("--data", "data.csv")
+    message = fails(capsys, 1, command, model, *data, "--out", tmp_path / name)
+    assert name in message
+    assert "tables are written as CSV, TSV or Parquet" in message
+    assert not (tmp_path / name).exists()
+
+
+def test_pictures_in_other_formats_and_folders_are_refused_before_the_work(capsys, model, no_work, tmp_path):
+    assert "not written as 'docx'" in fails(capsys, 1, "predict", model, "--plot", tmp_path / "x.docx")
+    assert "is a folder" in fails(capsys, 1, "predict", model, "--out", tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    assert "is no folder" in fails(capsys, 1, "predict", model, "--out", tmp_path / "file" / "x.csv")
+    assert "is no folder" in fails(capsys, 1, "report", model, "--out", tmp_path / "file" / "x.html")
+
+
+def test_names_without_an_ending_are_csv(capsys, model, tmp_path):
+    assert run(capsys, "predict", model, "--out", tmp_path / "table", "--paths", 5)[0] == 0
+    assert (tmp_path / "table").read_text().startswith("unique_id,ds,y,")
+
+
+def shell(command, model):
+    environment = {**os.environ, "SMCT": f"{sys.executable} -m smc_transformer.cli", "MODEL": str(model)}
+    return subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        ("$SMCT predict $MODEL --paths 5 >&-", 1, "standard output is closed"),
+        ("$SMCT predict $MODEL --paths 5 > /dev/full", 1, "No space left on device"),
+        ("$SMCT stream $MODEL <&-", 1, "standard input is closed"),
+        ("$SMCT predict $MODEL --data - <&-", 1, "standard input is closed"),
+        ("$SMCT predict $MODEL --paths 5 2>&-", 0, ""),
+        ("$SMCT predict $MODEL/nowhere <&- >&- 2>&-", 1, ""),
+    ],
+)
+def test_standard_files_that_are_closed_or_full(model, command, code, words):
+    if "/dev/full" in command and not os.path.exists("/dev/full"):
+        pytest.skip("no full device on this system")
+    done = shell(command, model)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") <= 1

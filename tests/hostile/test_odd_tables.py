@@ -1,0 +1,211 @@
+"""Tables that mean no series: refused in one line that says which column and row, never modelled as something else."""
+
+import datetime
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.forecaster_tables import make, series, walks
+
+from smc_transformer.forecaster import Forecaster, TableError
+from smc_transformer.forecaster.settings import Settings
+from smc_transformer.forecaster.table import MOST_STEPS, read_series
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as users run the package
+
+WHOLE, DAYS, HOURS = Settings(freq=1), Settings(freq="D"), Settings(freq="h")
+
+
+def refused(table, settings, *words):
+    with pytest.raises(TableError) as error:
+        read_series(table, settings)
+    message = str(error.value)
+    for word in words:
+        assert word in message, message
+    assert "\n" not in message
+    assert len(message) < 1500
+
+
+def with_values(values):
+    return pd.DataFrame({"unique_id": "a", "ds": np.arange(len(values)), "y": values})
+
+
+NOT_NUMBERS = {
+    "dates": pd.date_range("2020", periods=3),
+    "dates with a gap": pd.DatetimeIndex(["2020-01-01", pd.NaT, "2020-01-03"]),
+    "dates in a zone": pd.date_range("2020", periods=3, tz="UTC"),
+    "durations": pd.to_timedelta([1, 2, None], unit="D"),
+    "periods": pd.period_range("2020", periods=3),
+    "intervals": pd.interval_range(0, 3),
+    "complex numbers": np.array([1.0, 2.0, 3.0 + 4.0j]),
+    "complex numbers without an imaginary part": np.array([1.0 + 0j, 2.0, 3.0]),
+}
+
+
+@pytest.mark.parametrize("what", NOT_NUMBERS)
+def test_columns_of_other_kinds_are_no_numbers(what):
+    values = pd.Series(NOT_NUMBERS[what])
+    refused(with_values(values), WHOLE, "column 'y' must hold numbers, it holds", str(values.dtype))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pd.Timestamp("2020-01-01"),
+        datetime.date(2020, 1, 1),
+        datetime.timedelta(days=1),
+        pd.Period("2020"),
+        np.datetime64("2020-01-01"),
+        1j,
+        [1.0],
+        {"a": 1},
+        b"1",
+        10**400,
+        10**5000,
+        "0x10",
+        "x" * 100_000,
+    ],
+    ids=lambda cell: type(cell).__name__,
+)
+def test_cells_of_other_kinds_are_named_with_their_row(cell):
+    values = np.empty(3, dtype=object)
+    values[:] = [1.0, 2.0, None]
+    values[1] = cell
+    refused(with_values(values), WHOLE, "column 'y' must hold numbers, got", "in row 1")
+
+
+def test_numbers_in_any_dress_are_numbers():
+    for values in (
+        pd.Series([1, None, 3], dtype="Int64"),
+        pd.Series(["1", None, " 3 "], dtype=object),
+        pd.Series([1, None, Decimal(3)], dtype=object),
+        pd.Series(pd.Categorical([1, None, 3])),
+        pd.Series(pd.arrays.SparseArray([1, np.nan, 3])),
+        pd.Series([np.float32(1), pd.NA, np.int8(3)], dtype=object),
+    ):
+        (found,) = read_series(with_values(values), WHOLE)
+        np.testing.assert_array_equal(found.values[:, 0], [1, np.nan, 3])
+
+
+@pytest.mark.parametrize("column", ["unique_id", "ds", "y"])
+def test_two_columns_of_a_name_are_refused(column):
+    table = pd.concat((with_values([1.0, 2.0]), with_values([1.0, 2.0])[[column]]), axis=1)
+    refused(table, WHOLE, f"the table has 2 columns '{column}'")
+
+
+TIMES = {
+    "a word": (["2024-01-01", "soon"], "row 1: 'soon' is not a time as ISO 8601"),
+    "the clock": (["2024-01-01", "now"], "row 1: 'now' is not a time as ISO 8601"),
+    "the clock in capitals": (["2024-01-01", " TODAY"], "row 1: ' TODAY' is not a time as ISO 8601"),
+    "a missing one as text": (["2024-01-01", "NaT"], "row 1: 'NaT' is not a time as ISO 8601"),
+    "another format": (["2024-01-01", "31.12.2024"], "row 1: '31.12.2024' is not a time as ISO 8601"),
+    "a number among text": (["2024-01-01", 5], "row 1: 5 is not a time"),
+    "a list": (["2024-01-01", [5]], "row 1: [5] is not a time"),
+    "a long text": (["2024-01-01", "9" * 100_000], "row 1: '99"),
+    "zones": (["2024-01-01T00:00+01:00", "2024-01-02T00:00"], "mixes time zones"),
+}
+
+
+@pytest.mark.parametrize("what", TIMES)
+def test_times_that_cannot_be_read_are_named_with_their_row(what):
+    cells, message = TIMES[what]
+    times = np.empty(2, dtype=object)
+    times[:] = cells
+    refused(pd.DataFrame({"unique_id": "a", "ds": times, "y": [1.0, 2.0]}), DAYS, "column 'ds'", message)
+
+
+def test_one_nanosecond_beside_the_grid_is_beside_the_grid():
+    texts = ["2024-01-01T00:00", "2024-01-01T01:00:00.000000001", "2024-01-01T02:00"]
+    times = pd.to_datetime(texts, format="ISO8601")
+    refused(pd.DataFrame({"unique_id": "a", "ds": times, "y": 1.0}), HOURS, "row 1", "is not on the grid")
+
+
+@pytest.mark.parametrize("last", ["2262-04-11", "9999-12-31", "2124-01-03"])
+def test_a_jump_beyond_the_limit_names_its_row(last):
+    times = pd.to_datetime(["2024-01-01", "2024-01-02", last])
+    table = pd.DataFrame({"unique_id": "a", "ds": times, "y": [1.0, 2.0, 3.0]})
+    refused(table, DAYS, "series 'a', column 'ds': row 2", last, f"at most {MOST_STEPS} can be missing")
+
+
+def test_a_jump_up_to_the_limit_is_a_gap():
+    table = with_values([1.0, 2.0, 3.0]).assign(ds=[0, 1, 1 + MOST_STEPS])
+    (found,) = read_series(table, WHOLE)
+    assert len(found) == 2 + MOST_STEPS
+    refused(table.assign(ds=[0, 1, 2 + MOST_STEPS]), WHOLE, "row 2", "steps of freq=1 after 1")
+
+
+def test_a_frequency_that_leaves_nearly_all_missing_is_doubted():
+    times = pd.date_range("2024-01-01", periods=400, freq="h")
+    refused(pd.DataFrame({"unique_id": "a", "ds": times, "y": 1.0}), Settings(freq="s"), "is the frequency right?")
+
+
+@pytest.mark.parametrize("time", [2**62, 2**63 - 1, -(2**63)])
+def test_whole_number_times_have_an_end(time):
+    refused(with_values([1.0, 2.0]).assign(ds=[0, time]), WHOLE, "column 'ds' is out of reach in row 1")
+
+
+def test_long_names_are_cut_in_errors():
+    table = with_values([1.0, 2.0]).assign(unique_id="n" * 100_000, ds=[1, 0])
+    refused(table, WHOLE, "series 'nnn", "is not sorted by time")
+    refused(table.rename(columns={"y": "z" * 100_000}), WHOLE, "the table has no column 'y'")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return make().fit(walks(40), progress=False)
+
+
+@pytest.mark.parametrize("verb", ["update", "score", "predict", "fit", "backtest"])
+def test_all_verbs_refuse_a_jump(fitted, verb):
+    table = pd.concat((series("a", np.ones(20), start=40), series("a", [1.0], start=10**9)), ignore_index=True)
+    method = getattr(make() if verb in ("fit", "backtest") else fitted, verb)
+    before = fitted.predict()
+    with pytest.raises(TableError, match=r"row 20 \(1000000000\) is 999999941 steps"):
+        method(table)
+    pd.testing.assert_frame_equal(fitted.predict(), before)
+
+
+def test_an_update_refuses_a_jump_from_the_last_row_known(fitted):
+    with pytest.raises(TableError, match=r"row 0 \(99999\) is 99960 steps of freq=1 after 39"):
+        fitted.update(series("a", [1.0], start=99_999))
+
+
+@pytest.mark.parametrize("steps", [0, 10**6, 10**30])
+def test_a_forecast_has_a_length_that_can_be_computed(fitted, steps):
+    with pytest.raises(ValueError, match="h must be at "):
+        fitted.predict(h=steps)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"config": 7},
+        {"config": [1]},
+        {"training": "fast"},
+        {"config": {"d_model": 10**400}},
+        {"config": {3: 4}},
+        {"config": {"encoder": ["gru"]}},
+        {"config": {"window": 2**63}},
+        {"targets": 5},
+        {"targets": [None]},
+        {"scaling": 5},
+        {"scaling": {"y": []}},
+        {"freq": "z" * 100_000},
+        {"freq": 2**70},
+        {"freq": None},
+        {"seed": 10**400},
+        {"seed": -1},
+        {"n_particles": 2**40},
+        {"horizon": 10**9},
+        {"input_size": 10**9},
+        {"id_column": 3},
+        {"calendar": ["century"]},
+    ],
+    ids=lambda settings: str(settings)[:40],
+)
+def test_settings_that_cannot_be_are_errors_of_ours(settings):
+    with pytest.raises((TypeError, ValueError)) as error:
+        Forecaster(**settings)
+    assert len(str(error.value)) < 2000
+    assert "smc_transformer" in str(error.traceback[-1].path)  # raised by us, not by what we call
