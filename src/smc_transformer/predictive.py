@@ -16,7 +16,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from smc_transformer.smc.resampling import multinomial
+from smc_transformer.kernels.choice import about_numbers, in_c
+from smc_transformer.kernels.draws import invert_masses as invert_in_c
+from smc_transformer.smc.resampling.base import draw_uniforms, invert_masses, probabilities
 from smc_transformer.support.randomness import Randomness, as_generator
 
 CRPS_NODES = 96
@@ -207,7 +209,13 @@ class Mixture:
         generator = as_generator(generator, self.log_weights.device)
         batch, n_particles, n_steps = self.log_weights.shape
         rows = self.log_weights.transpose(1, 2).reshape(batch * n_steps, n_particles)
-        chosen = multinomial(rows, n_samples, generator).view(batch, n_steps, n_samples).transpose(1, 2)
+        masses, uniforms = probabilities(rows), draw_uniforms(rows, n_samples, generator)  # as in `multinomial`
+        # A thousand draws from each mixture: more than resampling ever needs, and worth a kernel.
+        if in_c([f"draws from mixtures in torch: {reason}" for reason in about_numbers(rows)]):
+            found = invert_in_c(masses, uniforms, rows)
+        else:
+            found = invert_masses(masses, uniforms)
+        chosen = found.view(batch, n_steps, n_samples).transpose(1, 2)
         index = chosen.unsqueeze(-1).expand(-1, -1, -1, self.parameters.shape[-1])
         return self.components_of(self.parameters.gather(1, index)).sample(generator)
 

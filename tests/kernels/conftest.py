@@ -24,6 +24,7 @@ ENTRIES = (
     "draw_paths",
     "encode_trees",
     "fill_normal",
+    "invert_masses",
 )
 
 

@@ -20,6 +20,7 @@ from torch import Generator, Tensor, nn
 
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
+from smc_transformer.kernels.choice import about_numbers, in_c
 from smc_transformer.kernels.densities import Elliptical, Form, NegativeBinomial
 from smc_transformer.kernels.filter import FilterOutputs, Gaps, filter_sequences
 from smc_transformer.kernels.layer import LayerTensors
@@ -30,7 +31,7 @@ from smc_transformer.kernels.step import PastSlots, mutate_particles
 from smc_transformer.kernels.step import inherit_trajectories as inherit_in_c
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
-from smc_transformer.nn.conditions import about_factors, about_noise, about_numbers, in_c
+from smc_transformer.nn.conditions import about_factors, about_noise
 from smc_transformer.nn.covariance import Covariance, DiagonalCovariance, FullCovariance, IsotropicCovariance
 from smc_transformer.nn.encoders import CausalEncoder, ChangesEncoder
 from smc_transformer.nn.encoders.linear import LinearEncoder

@@ -17,8 +17,9 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from smc_transformer.kernels.attention import attend_trajectories
+from smc_transformer.kernels.choice import in_c
 from smc_transformer.kernels.trajectories import perturb_trajectories
-from smc_transformer.nn.conditions import explain_attention, explain_perturbation, in_c
+from smc_transformer.nn.conditions import explain_attention, explain_perturbation
 from smc_transformer.nn.covariance import COVARIANCES, Covariance
 from smc_transformer.nn.noise import fill_standard_normal_, standard_normal
 from smc_transformer.smc.genealogy import gather_trajectories

@@ -1,37 +1,18 @@
-"""What C needs to do the work of a layer's parts, and the one way in which a choice between C and torch is made.
+"""What C needs to do the work of a layer's parts.
 
 C does three small things for the parts of a network: it draws standard normal noise, adds the noise of trajectories to
 their means, and attends along trajectories. Each has a list of conditions; `explain_draws`, `explain_perturbation` and
 `explain_attention` return the reasons of those that are not met, as sentences (none: C does the work). What C does for
-whole networks is decided by `inference.engine`, from these conditions and those of a network. Both ask `in_c`, which
-logs each reason, once.
+whole networks is decided by `inference.engine`, from these conditions and those of a network.
 """
 
-import functools
-import logging
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from smc_transformer.kernels.library import find
+from smc_transformer.kernels.choice import about_numbers
 from smc_transformer.nn.covariance import Covariance, DiagonalCovariance, FullCovariance, IsotropicCovariance
-
-logger = logging.getLogger(__name__)
-
-
-def in_c(reasons: list[str]) -> bool:
-    """Whether C does a work that these reasons speak against; they are logged, each once."""
-    if reasons and logger.isEnabledFor(logging.INFO):  # a log that is switched on later has not been told yet
-        for reason in reasons:
-            _say_once(reason)
-    return not reasons
-
-
-@functools.cache
-def _say_once(reason: str) -> None:
-    logger.info(reason)
-
 
 # --- the work of parts --------------------------------------------------------------------------------------
 
@@ -56,12 +37,6 @@ def explain_attention(like: Tensor) -> list[str]:
 
 
 # --- conditions ---------------------------------------------------------------------------------------------
-
-
-def about_numbers(like: Tensor) -> list[str]:
-    """There are kernels for numbers like these."""
-    found = find(like)
-    return [found] if isinstance(found, str) else []
 
 
 def about_factors(covariances: Iterable[Covariance]) -> list[str]:

@@ -2,8 +2,9 @@
 
 from torch import Generator, Tensor
 
+from smc_transformer.kernels.choice import in_c
 from smc_transformer.kernels.noise import fill_normal
-from smc_transformer.nn.conditions import explain_draws, in_c
+from smc_transformer.nn.conditions import explain_draws
 
 
 def standard_normal(shape: tuple[int, ...], like: Tensor, generator: Generator | None) -> Tensor:

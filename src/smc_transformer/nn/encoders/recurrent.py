@@ -3,9 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from smc_transformer.kernels.choice import about_numbers, in_c
 from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.kernels.recurrent import encode_trees, straight_trees
-from smc_transformer.nn.conditions import about_numbers, in_c
 from smc_transformer.nn.encoders.base import Position, ResumingEncoder, State
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
