@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 VALIDATION_WINDOWS = 150
 """Validation windows, evenly spaced, by which weights are chosen and noise is widened."""
+EARLIER = 2
+"""Earlier windows, for each held-out one, by which intervals of a local view are given their width."""
 FIRST_CORRECTION = 0.05
 """Factor on the last layer's first weights: a network begins as the forecasts of the local view, uncorrected."""
 BELIEF = 0.75
@@ -119,9 +121,13 @@ def train(
     if validation is not None and _can_be_widened(settings, model, validation):
         # Through the local view, intervals of many steps have widths of their own.
         histories = (None,) if settings.is_local else (history, None)
-        widening = recipe.widen(model, validation, histories=histories, n_scored=len(units))
+        judged = validation
         if settings.is_local:
-            panel.widths = step_widths(model, validation, settings.horizon, len(units))
+            # One stretch of time may be unlike others: what a small network saw in training says something too.
+            judged = torch.cat((validation, windows[evenly_spaced(len(windows), EARLIER * len(validation))]))
+        widening = recipe.widen(model, judged, histories=histories, n_scored=len(units))
+        if settings.is_local:
+            panel.widths = step_widths(model, judged, settings.horizon, len(units))
     return model, TrainingReport(
         n_windows=len(windows),
         n_validation=0 if validation is None else len(validation),
