@@ -16,9 +16,9 @@ NAN = float("nan")
 HORIZON = 4
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    return make(horizon=HORIZON).fit(walks(60, 60), progress=False)
+@pytest.fixture(scope="module", params=["local", "standard"])
+def fitted(request):
+    return make(horizon=HORIZON, scaling=request.param).fit(walks(60, 60), progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,9 @@ def test_new_series_are_judged_too(fitted):
     assert surprise.set_index("ds").loc[20, "distrusted"]
     # The same as if those values had been missing, with the scaling of the whole series.
     other = copy.deepcopy(fitted)
-    other.fitted.panel.scalers["new"] = other.fitted.panel.scaler(read_series(table, fitted.settings)[0])
+    if fitted.settings.scaling == "standard":
+        _, (scaler,), _ = fitted.fitted.panel.begin(read_series(table, fitted.settings))
+        other.fitted.panel.scalers["new"] = scaler
     gappy = table.assign(y=table["y"].where(~table["ds"].isin(surprise.loc[surprise["distrusted"], "ds"])))
     kept = surprise[~surprise["distrusted"]].drop(columns="distrusted").reset_index(drop=True)
     pd.testing.assert_frame_equal(other.update(gappy, level=95), kept)

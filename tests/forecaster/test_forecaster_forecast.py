@@ -85,7 +85,7 @@ def test_timestamps_come_out_as_they_went_in():
     forecaster = make(freq="h", calendar=["hour", "weekday"]).fit(table, progress=False)
     found = forecaster.predict(level=80)
     assert found["ds"].tolist() == pd.date_range(times[-1], periods=5, freq="h")[1:].tolist()
-    assert forecaster.model.config.n_inputs == 5
+    assert forecaster.model.config.n_inputs == 5 + 4 + 1  # the view of one column with a season of 24 rows
 
 
 def test_a_plot_shows_the_numbers(two_targets):

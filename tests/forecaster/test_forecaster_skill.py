@@ -27,6 +27,7 @@ def learner(input_size=16, horizon=4, likelihood_steps=150, forecast_steps=60, c
     training = {"likelihood_steps": likelihood_steps, "forecast_steps": forecast_steps, "validations": 3}
     training["learning_rate"] = 1e-2
     config = {**SMALL, **(config or {})}
+    settings = {"scaling": "standard", **settings}  # what the network learns, without the help of a view
     return Forecaster(input_size, horizon, freq=settings.pop("freq", 1), config=config, training=training, **settings)
 
 

@@ -90,7 +90,7 @@ def test_rows_held_out_by_default(lengths, expected):
     table = walks(*lengths)
 
     def forecasts(**size):
-        return make().fit(table, progress=False, **size).predict()
+        return make(scaling="standard").fit(table, progress=False, **size).predict()
 
     default = forecasts()
     pd.testing.assert_frame_equal(default, forecasts(val_size=expected))

@@ -171,7 +171,7 @@ def test_sums_over_series(walk):
 
 
 def test_paths_of_different_series_are_independent():
-    forecast = make().fit(walks(60, 60, 60), progress=False).forecast(n_paths=4000)
+    forecast = make(scaling="standard").fit(walks(60, 60, 60), progress=False).forecast(n_paths=4000)
     assert forecast.paths[..., 0].std(axis=1).min() > 0
     totals = forecast.paths.sum(axis=(2, 3))  # (series, path)
     correlations = np.corrcoef(totals)[np.triu_indices(3, k=1)]

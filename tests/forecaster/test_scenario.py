@@ -28,7 +28,7 @@ LINEAR = {
 @pytest.fixture(scope="module")
 def walker():
     """A forecaster whose model is a random walk: the read-out says that nothing but noise is added."""
-    forecaster = make(config=LINEAR, horizon=8).fit(walks(60, 60), progress=False)
+    forecaster = make(config=LINEAR, horizon=8, scaling="standard").fit(walks(60, 60), progress=False)
     with torch.no_grad():
         forecaster.model.readout.projection.weight.zero_()
         forecaster.model.readout.projection.bias.zero_()
@@ -66,7 +66,9 @@ def test_one_target_given_the_other_and_a_past_input():
     base = walks(80)
     table = base.assign(z=0.7 * base["y"] + random.normal(size=80), w=random.normal(size=80) - base["y"])
     training = {**SHORT, "likelihood_steps": 40, "learning_rate": 1e-2}
-    forecaster = make(targets=["y", "z"], past_inputs=["w"], config=LINEAR, training=training, horizon=3)
+    forecaster = make(
+        targets=["y", "z"], past_inputs=["w"], config=LINEAR, training=training, horizon=3, scaling="standard"
+    )
     forecaster.fit(table, progress=False)
     free = forecaster.forecast(n_paths=100_000, seed=1)
     mean, deviation = free.paths[0].mean(axis=0), free.paths[0].std(axis=0)

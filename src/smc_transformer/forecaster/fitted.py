@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fleet import Fleet
-from smc_transformer.forecaster.following import Follower, Judgement
+from smc_transformer.forecaster.following import Follower, Judgement, Revise
 from smc_transformer.forecaster.forecast import Forecast
 from smc_transformer.forecaster.horizon_units import stretched, to_model, to_table
 from smc_transformer.forecaster.panel import Panel, Viewed, ViewState
@@ -63,6 +63,10 @@ class Ready(NamedTuple):
         """The series, with these rows."""
         return self.viewed.series
 
+    def seen_as(self, viewed: Viewed, state: ViewState, rows: Float[Tensor, "row n_inputs"]) -> "Ready":
+        """The same series, seen as it is when some of its values are not believed."""
+        return Ready(viewed._replace(series=self.series), state, rows)
+
     def after(self, judgement: Judgement) -> Followed:
         """The series after its rows, of which the first may not have been judged."""
         runs = judgement.runs
@@ -76,6 +80,13 @@ class Judged(NamedTuple):
     series: Series
     scaler: Scaler
     judgement: Judgement
+
+
+def _without(series: Series, row: int, denied: Bool[Tensor, "modelled"]) -> Series:
+    """A series in which some values of a row are missing."""
+    values = series.values.copy()
+    values[row, denied.numpy()] = np.nan
+    return replace(series, values=values)
 
 
 @dataclass
@@ -122,8 +133,20 @@ class Fitted:
     ) -> tuple[Following, list[Judged]]:
         """The same for rows that have been looked at already, with the views after them."""
         ready = [Ready(one, state, self.panel.rows(one)) for one, state in zip(viewed, states, strict=True)]
+        believed = [one.series for one in ready]
+
+        def revise(number: int, row: int, denied: Tensor) -> Tensor:
+            believed[number] = _without(believed[number], row, denied)
+            (seen,), (state,), _ = self.panel.begin([believed[number]])
+            ready[number] = ready[number].seen_as(seen, state, self.panel.rows(seen))
+            return ready[number].rows
+
         parts, judgements = self.follower.filter_series(
-            [one.rows for one in ready], generator, judging=judging, distrust=distrust
+            [one.rows for one in ready],
+            generator,
+            judging=judging,
+            distrust=distrust,
+            revise=None if self.panel.view is None else revise,
         )
         fleet = Fleet(([ready[number].series.name for number in numbers], state) for numbers, state in parts)
         both = list(zip(ready, judgements, strict=True))
@@ -157,8 +180,16 @@ class Fitted:
             rows = pad_sequence([one.rows for one in together], batch_first=True)
             targets, inputs = rows.tensor_split([len(self.settings.modelled)], dim=-1)
             runs = torch.tensor([known[name].runs for name in names])
+            revise = None if self.panel.view is None else self._revising(together, [known[name].view for name in names])
             parts, judgements = self.follower.take_steps(
-                fleet.take(names), targets, inputs, [len(one.rows) for one in together], generator, runs, distrust
+                fleet.take(names),
+                targets.clone(),
+                inputs.clone(),
+                [len(one.rows) for one in together],
+                generator,
+                runs,
+                distrust,
+                revise,
             )
             stepped += [([names[place] for place in places], state) for places, state in parts]
             for one, judgement in zip(together, judgements, strict=True):
@@ -171,6 +202,19 @@ class Fitted:
         self.generator.set_state(generator.get_state())
         order = {series.name: place for place, series in enumerate(given)}
         return sorted(judged, key=lambda one: order[one.series.name])
+
+    def _revising(self, together: list[Ready], before: list[ViewState]) -> Revise:
+        """How rows of series that go on are seen once some of their values are denied; `together` follows that."""
+        believed = [one.series for one in together]
+
+        def revise(number: int, row: int, denied: Tensor) -> tuple[Tensor, Tensor]:
+            believed[number] = _without(believed[number], row, denied)
+            (seen,), (state,) = self.panel.go_on([believed[number]], [before[number]])
+            together[number] = together[number].seen_as(seen, state, self.panel.rows(seen, ahead=False))
+            targets, inputs = together[number].rows.tensor_split([len(self.settings.modelled)], dim=-1)
+            return targets, inputs
+
+        return revise
 
     def forecast(
         self, following: Following, future: Mapping[Name, Series], n_paths: int, generator: Generator | None

@@ -4,11 +4,12 @@ The steps are those of the model's filter (`inference/step.py`). The known input
 row, so the particles wait for them: weighted by the last row, not yet selected or moved.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.forecaster.distrust import Distrust
@@ -39,6 +40,12 @@ class Judgement(NamedTuple):
         """That of rows that were not judged."""
         unknown = torch.full_like(targets, float("nan"))
         return cls(unknown, unknown.clone(), torch.zeros_like(targets, dtype=torch.long))
+
+
+Revise: TypeAlias = Callable[[int, int, Bool[Tensor, "n_targets"]], tuple[Tensor, Tensor]]
+"""The targets and known inputs of all rows of a series, anew, once some values of one of its rows are denied."""
+ReviseRows: TypeAlias = Callable[[int, int, Bool[Tensor, "n_targets"]], Float[Tensor, "_ n_inputs"]]
+"""The same, as rows of the model from the first on."""
 
 
 class Follower(NamedTuple):
@@ -96,11 +103,13 @@ class Follower(NamedTuple):
         generator: Generator | None,
         runs: Int[Tensor, "batch n_targets"] | None,
         distrust: Distrust | None,
+        revise: Revise | None = None,
     ) -> tuple[list[tuple[list[int], ParticleState]], list[Judgement]]:
         """A filter step, in place, for each row of series side by side, of which the longest come first.
 
         With `runs`, the lengths of the runs of values outside what is believed, rows are judged before they are seen;
-        those that `distrust` denies are then treated as missing.
+        those that `distrust` denies are then treated as missing. How the later rows of their series are seen may depend
+        on that: `revise` tells it.
 
         Returns:
             The particles after the last rows, in parts with the numbers of their series, and the judgements.
@@ -120,7 +129,12 @@ class Follower(NamedTuple):
                 if distrust is not None:
                     runs = distrust.runs(runs[:n_going], judgement.pit)
                     judgement = judgement._replace(runs=runs)
-                    observed = observed.masked_fill(distrust.denies(runs), float("nan"))
+                    denied = distrust.denies(runs) & ~observed.isnan()
+                    observed = observed.masked_fill(denied, float("nan"))
+                    if revise is not None:
+                        for number in denied.any(dim=1).nonzero().flatten().tolist():
+                            length = lengths[number]
+                            targets[number, :length], known[number, :length] = revise(number, row, denied[number])
                 for all_rows, part in zip(whole, judgement, strict=True):
                     all_rows[:n_going, row] = part
             self.observe(state, prediction, observed, generator)
@@ -134,14 +148,23 @@ class Follower(NamedTuple):
         *,
         judging: bool = False,
         distrust: Distrust | None = None,
+        revise: ReviseRows | None = None,
     ) -> tuple[list[tuple[list[int], ParticleState]], list[Judgement]]:
         """Filter whole series from their first rows; the known inputs in a row are those of the next time.
 
         Returns:
             The particles after the last rows, in parts with the numbers of their series, and for each series the
-            judgements of its rows from the second on (`Judgement.missing` without `judging`).
+            judgements of its rows from the second on (`Judgement.missing` without `judging`). `revise` is asked for the
+            rows of a series when some of a row's values are denied.
         """
         n_targets = self.network.config.n_targets
+
+        def split(rows: Tensor) -> tuple[Tensor, Tensor]:
+            return rows[..., 1:, :n_targets], rows[..., :-1, n_targets:]
+
+        def revised(ask: ReviseRows, chosen: list[int], place: int, row: int, denied: Tensor) -> tuple[Tensor, Tensor]:
+            return split(ask(chosen[place], row + 1, denied))
+
         parts, judgements, rest = [], {}, []
         for number, rows in enumerate(panel):
             state = None if judging else self._filter_whole(rows, generator)
@@ -156,11 +179,12 @@ class Follower(NamedTuple):
             for start in range(0, len(order), SERIES_AT_ONCE):
                 chosen = order[start : start + SERIES_AT_ONCE]
                 x = torch.nn.utils.rnn.pad_sequence([panel[i] for i in chosen], batch_first=True)
-                targets, known = x[:, 1:, :n_targets], x[:, :-1, n_targets:]
+                targets, known = (part.clone() for part in split(x))
                 lengths = [len(panel[i]) - 1 for i in chosen]
                 runs = torch.zeros_like(x[:, 0, :n_targets], dtype=torch.long) if judging else None
                 state = begin(self.network, x[:, 0], self.settings.n_particles)
-                found, judged = self.take_steps(state, targets, known, lengths, generator, runs, distrust)
+                again = None if revise is None else partial(revised, revise, chosen)
+                found, judged = self.take_steps(state, targets, known, lengths, generator, runs, distrust, again)
                 parts += [([chosen[i] for i in numbers], state) for numbers, state in found]
                 judgements.update(zip(chosen, judged, strict=True))
         return parts, [judgements[number] for number in range(len(panel))]
