@@ -23,9 +23,9 @@ from smc_transformer.nn.observation import ObservationModel
 
 logger = logging.getLogger(__name__)
 
-VALIDATION_WINDOWS = 150
+VALIDATION_WINDOWS = 100
 """Validation windows, evenly spaced, by which weights are chosen and noise is widened."""
-EARLIER = 2
+EARLIER = 3
 """Earlier windows, for each held-out one, by which intervals of a local view are given their width."""
 FIRST_CORRECTION = 0.05
 """Factor on the last layer's first weights: a network begins as the forecasts of the local view, uncorrected."""
