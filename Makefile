@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .venv-peers
 
-.PHONY: help setup demo test check lint types bench peers clean
+.PHONY: help setup demo test check lint types fuzz bench peers clean
 
 help:  ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,6 +34,9 @@ types: setup
 	$(BIN)/mypy
 
 check: lint types test  ## What CI runs
+
+fuzz: setup  ## Try hostile input for some minutes (FUZZ=60 for an hour): crashes, hangs, foreign errors
+	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(FUZZ),10)
 
 bench: setup  ## Measure speed (writes benchmarks/results.json)
 	$(BIN)/python -m benchmarks

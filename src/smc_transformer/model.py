@@ -38,9 +38,12 @@ class SMCTransformer(Network):
     `parts`, an `encoder` or an `observation` model of one's own, are those of `Network`.
 
     The calls share their options. `n_particles` and `inference` are used instead of the model's settings.
-    `generator` is a generator or a seed; None uses torch's default generator. `on_collapse` says what to do when no
-    particle can explain an observation: "error" raises a `WeightCollapseError` that names sequence and step; "uniform"
-    goes on with equal weights and counts the likelihood of that observation as zero.
+    `generator` is a generator or a seed; None uses torch's default generator. The same seed gives the same numbers on
+    the same machine and settings, but with the kernels others than without them, of the same distribution: float32
+    noise is then drawn by all threads from a counter-based generator (Threefry), which torch does not have.
+    `on_collapse` says what to do when no particle can explain an observation: "error" raises a `WeightCollapseError`
+    that names sequence and step; "uniform" goes on with equal weights and counts the likelihood of that observation as
+    zero.
     """
 
     def __init__(

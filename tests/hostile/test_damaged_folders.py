@@ -212,3 +212,13 @@ def test_states_of_a_folder_without_checksums_are_checked_too(request, tmp_path)
     tensors["0/lines"].flatten()[0] ^= 1 << 40
     write_tensors(path, tensors, header)
     refused(folder, "states.safetensors is damaged or was edited", "trajectories must lie between")
+
+
+def test_weights_that_make_no_distribution_are_refused(folder):
+    path = folder / "model.safetensors"
+    weights, header = read_tensors(path, ValueError)
+    for name, tensor in weights.items():
+        if name.startswith("observation."):
+            tensor.zero_()
+    write_tensors(path, weights, header)
+    refused(folder, "model.safetensors is damaged or was edited")

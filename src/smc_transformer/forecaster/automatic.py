@@ -139,8 +139,12 @@ def _frequency(table: pd.DataFrame, id_column: str, time_column: str) -> Any:
     try:
         return infer_frequency(by_series[:1000])
     except ValueError as error:
-        text = str(error).replace("as --freq", "as freq")
-        raise TableError(f"column {time_column!r}: {text}") from None
+        raise TableError(f"column {time_column!r}: {error}") from None
+
+
+def _rule(offset: Any) -> str:
+    """The kind of a step, such as MS, without its anchor and multiple."""
+    return str(offset.rule_code).split("-")[0]
 
 
 def _seasons(freq: Any, n_rows: int, series: Sequence[Series]) -> tuple[int, ...]:
@@ -149,7 +153,7 @@ def _seasons(freq: Any, n_rows: int, series: Sequence[Series]) -> tuple[int, ...
         return _seen_seasons(series)
     found: tuple[int, ...] = ()
     offset = pd.tseries.frequencies.to_offset(freq)
-    name = offset.name.split("-")[0]
+    name = _rule(offset)
     cycles = {"B": (5,), "C": (5,), "W": (52,), "MS": (12,), "ME": (12,), "BMS": (12,), "BME": (12,)}
     cycles |= {"QS": (4,), "QE": (4,), "BQS": (4,), "BQE": (4,), "D": (7,)}
     if name in cycles:
@@ -188,7 +192,7 @@ def _calendar(freq: Any, n_rows: int) -> tuple[str, ...]:
     if not isinstance(freq, str):
         return ()
     offset = pd.tseries.frequencies.to_offset(freq)
-    name = offset.name.split("-")[0]
+    name = _rule(offset)
     if name in ("MS", "ME", "BMS", "BME", "QS", "QE", "BQS", "BQE"):
         return ("month",)
     if name == "W":

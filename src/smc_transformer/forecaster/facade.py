@@ -122,6 +122,11 @@ class Forecaster:
         """The series that are followed."""
         return list(self.fitted.following.series)
 
+    def choose(self, df: Any) -> dict[str, str]:
+        """Choose from a table what was left open, as `fit` does first: what was chosen, by setting, in words."""
+        self.settings, words = choose(self._asked, df)
+        return words
+
     def fit(
         self, df: Any, val_size: int | None = None, progress: bool = True, *, checkpoint: str | Path | None = None
     ) -> "Forecaster":
@@ -149,6 +154,9 @@ class Forecaster:
         else:
             viewed, states, _ = panel.begin(begun)
             examples = scaled_examples(panel, viewed, held_out)
+        if (described := panel.describe(states)) is not None:
+            words["view"] = described
+            logger.info("view: %s", described)
         resumed = None if checkpoint is None else Path(checkpoint)
         model, report = train(panel, examples, progress=progress, checkpoint=resumed)
         until = {series.name: series.times[-1] for series in given}

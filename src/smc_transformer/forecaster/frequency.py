@@ -110,7 +110,7 @@ def _common_step(steps: Int[np.ndarray, "step"], text: Callable[[int], str]) -> 
     if 2 * (steps == smallest).sum() < len(steps) or (steps % smallest).any():
         raise IrregularTimesError(
             f"the times lie on no regular grid (steps between {text(smallest)} and {text(int(steps.max()))}): "
-            f"give their frequency as --freq, or move them onto a grid"
+            f"give their frequency as freq (--freq), or move them onto a grid"
         )
     return smallest
 

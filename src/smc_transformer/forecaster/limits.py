@@ -20,10 +20,11 @@ def scale(
     """Some columns of a series as the model sees them, if it can hold all of their values."""
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is named below
         scaled = scaler.transform(values)
-        lowest, highest = (scaler.inverse(np.full(len(columns), end)) for end in (-LARGEST, LARGEST))
     wrong = np.argwhere(~np.isnan(values) & ~(np.abs(scaled) <= LARGEST))
     if len(wrong):
-        row, column = wrong[0]
+        row, column = wrong[0].tolist()
+        with np.errstate(over="ignore"):
+            lowest, highest = (scaler.row(row).inverse(np.full(len(columns), end)) for end in (-LARGEST, LARGEST))
         raise TableError(
             f"series {series.name!r}, column {columns[column]!r} is {values[row, column]:g} at {series.times[row]}, "
             f"beyond all that the model can hold: as it is scaled here, a value may lie between "

@@ -10,6 +10,7 @@ from typing import Any
 
 from smc_transformer.forecaster.facade import Forecaster
 from smc_transformer.forecaster.folder.access import Writer
+from smc_transformer.forecaster.frequency import TimeOutOfReachError
 from smc_transformer.forecaster.rows import Row, RowError, future_series, parse_row
 from smc_transformer.forecaster.table import TableError
 from smc_transformer.support.as_json import plain, records
@@ -89,12 +90,12 @@ class Service:
     def _answer(self, row: Row) -> dict[str, Any]:
         """How surprising a row was, and the next steps, or None where inputs that should be known ahead are not."""
         settings, fitted = self.forecaster.settings, self.forecaster.fitted
-        ahead = None if row.future is None else future_series(row, settings, self.horizon)
         try:
+            ahead = None if row.future is None else future_series(row, settings, self.horizon)
             if ahead is not None:  # a row whose future cannot be used is an error as a whole
                 fitted.panel.known(ahead)
             surprise = self.forecaster.update(row.table(settings), self.levels, distrust=self.distrust)
-        except TableError as error:
+        except (TableError, TimeOutOfReachError) as error:
             raise RowError(" ".join(str(error).split())) from None
         forecast = None
         if ahead is not None:

@@ -5,6 +5,7 @@ z(t+1), and is weighted by X_{t+1}. A missing X_{t+1} (NaN) is drawn by each par
 with it as its own input; where coordinates are missing, the others weight, and the missing ones are drawn given them.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from smc_transformer.inference import engine
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import begin, observe_step, peek, predict_step
+from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.kernels.filter import FilterOutputs
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
@@ -166,7 +168,8 @@ def _run(
     # Inputs are shared by all particles up to the first gap; from there on each particle has its own.
     n_shared = 1 + int(missing.int().argmax()) if missing.any() and not fast else n_steps
     shared = x[:, :n_shared].nan_to_num(0.0) if fast else x[:, :n_shared]  # where a gap has been, nobody looks
-    embedding, encoder_state = network.encoder.encode(network.observation.features(shared))
+    with threads_for_kernels() if fast else nullcontext():
+        embedding, encoder_state = network.encoder.encode(network.observation.features(shared))
 
     def empty(*shape: int) -> Tensor:
         return x.new_empty(batch, n_particles, n_steps, *shape)
@@ -190,7 +193,8 @@ def _run(
     if fast:
         caches = () if state is None else (state.keys, state.values, state.trajectories)
         out = FilterOutputs(*trace[:6], trace.attention, *caches)
-        gaps = engine.run_filter(network, settings, x, embedding, noise, out, on_collapse, generator)
+        with threads_for_kernels():
+            gaps = engine.run_filter(network, settings, x, embedding, noise, out, on_collapse, generator)
         if gaps is not None:
             trace = trace._replace(completed=gaps.completed)
         if state is not None:

@@ -19,6 +19,7 @@ from smc_transformer.inference.filter import filter_numbers, filter_state, parti
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import Prediction, begin, embed, mutate, receive, spread
+from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.kernels.densities import Elliptical
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
@@ -62,11 +63,12 @@ def draw_paths(
 
     elliptical = isinstance(engine.kernel_form(network.observation), Elliptical)
     if first is None and elliptical and engine.can_draw_paths(network, state.last):
-        # Drawn in the order of the loop below, so that the same seed gives the same paths.
-        draw = partial(network.observation.standard_draws, (batch, n_paths), state.last, generator)
-        noises, draws = zip(*((step_noise(), draw()) for _ in range(n_steps)), strict=True)
-        noise = Noise(*(torch.cat(parts, dim=2) for parts in zip(*noises, strict=True)))
-        return Paths(*engine.run_paths(network, state, future_inputs, noise, torch.stack(draws, dim=2)))
+        with threads_for_kernels():
+            # Drawn in the order of the loop below, so that the same seed gives the same paths.
+            noise, steps = network.attention.draw_noise_of_steps(batch, n_paths, n_steps, generator)
+            draw = partial(network.observation.standard_draws, (batch, n_paths), state.last, generator)
+            draws = torch.stack([draw() for _ in steps], dim=2)
+            return Paths(*engine.run_paths(network, state, future_inputs, noise, draws))
     found: list[tuple[Tensor, Tensor]] = []
     for ahead, known in enumerate(future_inputs.unbind(dim=1)):
         parameters = first

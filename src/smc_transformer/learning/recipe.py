@@ -6,6 +6,7 @@
 4. One factor on the noise, so that intervals of held-out sequences cover what they should.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -133,8 +134,13 @@ class Recipe:
         """
 
         def coverage(candidate: SMCTransformer) -> float:
-            options = {"n_scored": n_scored, "n_blocks": self.widening_blocks}
-            return min(share_covered(candidate, x, history=history, **options) for history in histories)
+            smallest = math.inf
+            # The quicker first: one that is too small decides, whatever the others are.
+            for history in sorted(histories, key=lambda history: history is not None):
+                if smallest >= level:
+                    found = share_covered(candidate, x, n_scored, history=history, n_blocks=self.widening_blocks)
+                    smallest = min(smallest, found)
+            return smallest
 
         return widen_to_cover(model, coverage, level, n_halvings)
 

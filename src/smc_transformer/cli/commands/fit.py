@@ -4,6 +4,9 @@ Trains a forecaster on a long table, one row for each series and time, sorted by
 and absent rows are missing values. A table without a column of names is one series. The folder that comes out is what
 the other commands work with; a model that is there is replaced.
 
+What is not said is chosen from the table, and told.
+
+example: smct fit data.csv --horizon 24 --out model
 example: smct fit data.csv --target y --time ds --id unique_id --horizon 24 --calendar hour weekday --out model
 """
 
@@ -14,16 +17,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smc_transformer.cli.errors import CommandError, TableFileError, UsageError, failing, one_line
+from smc_transformer.cli.errors import CommandError, UsageError, failing, one_line
 from smc_transformer.cli.options import Commands, add_command, add_json, frequency, positive, seed, setting
-from smc_transformer.cli.reading import FILES, TARGET, TIME, add_reading_options, read_series_table
+from smc_transformer.cli.reading import FILES, TIME, add_reading_options, read_series_table
 from smc_transformer.cli.writing import say, say_json
 from smc_transformer.support.choices import CYCLES, SCALINGS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from smc_transformer.forecaster import Forecaster
+
+
+NAMES = {"freq": "frequency", "input_size": "history", "observation": "distribution", "targets": "target"}
+"""Settings that are called otherwise to a user of the command."""
 
 
 def add(commands: Commands) -> None:
@@ -32,24 +37,28 @@ def add(commands: Commands) -> None:
     parser.add_argument("data", metavar="DATA", help=f"table of series: {FILES}")
     parser.add_argument("--out", type=Path, required=True, help="folder for the model")
     columns = parser.add_argument_group("columns")
-    columns.add_argument("--target", nargs="+", default=[TARGET], metavar="COLUMN", help="forecast (default: y)")
+    text = "forecast (default: y, or the only column with numbers)"
+    columns.add_argument("--target", nargs="+", metavar="COLUMN", help=text)
     columns.add_argument("--time", default=TIME, metavar="COLUMN", help="times (default: ds)")
     columns.add_argument("--id", metavar="COLUMN", help="names of the series (default: unique_id, if there is one)")
     for name, which in (("--future-inputs", "known ahead"), ("--past-inputs", "observed, but not known ahead")):
         columns.add_argument(name, nargs="+", default=[], metavar="COLUMN", help=f"inputs that are {which}")
-    columns.add_argument("--calendar", nargs="+", default=[], choices=CYCLES, help="inputs made from the times")
-    text = f"{', '.join(SCALINGS)}, for all columns or by column as in y=log1p x=none (default: standard)"
-    columns.add_argument("--scaling", nargs="+", default=["standard"], metavar="KIND", help=text)
+    text = "inputs made from the times (default: by the frequency; none: no such inputs)"
+    columns.add_argument("--calendar", nargs="+", choices=(*CYCLES, "none"), help=text)
+    text = f"{', '.join(SCALINGS)}, for all columns or by column as in y=log1p x=none (default: local)"
+    columns.add_argument("--scaling", nargs="+", metavar="KIND", help=text)
+    text = "lengths of the seasons in rows, or 0 for none (default: by the frequency)"
+    columns.add_argument("--seasons", nargs="+", type=seed, metavar="ROWS", help=text)
     lengths = parser.add_argument_group("lengths")
     lengths.add_argument("--horizon", type=positive, required=True, help="steps ahead")
-    text = "rows of history in a training window (default: 48)"
-    lengths.add_argument("--input-size", type=positive, default=48, help=text)
+    text = "rows of history in a training window (default: by the season and the horizon)"
+    lengths.add_argument("--input-size", type=positive, help=text)
     text = "pandas frequency (h, D, MS, 15min, ...), or a whole number for whole-number times (default: found)"
     lengths.add_argument("--freq", type=frequency, help=text)
     text = "last rows of each series held out to choose weights and widths by: 0, or at least the horizon"
     lengths.add_argument("--val-size", type=seed, help=text)
     training = parser.add_argument_group("training")
-    text = "batches of the likelihood and of the forecasts; the first stage has twice as many (default: 200)"
+    text = "batches of the likelihood and of the forecasts (default: 200)"
     training.add_argument("--steps", type=positive, help=text)
     training.add_argument("--seed", type=seed, default=0, help="of weights, training and particles (default: 0)")
     training.add_argument("--particles", type=positive, default=64, help="that follow each series (default: 64)")
@@ -68,12 +77,11 @@ def _run(options: argparse.Namespace) -> None:
 
         check_destination(options.out)
     table, id_column = read_series_table(options)
-    inferred = options.freq is None
-    with failing(options.data):
-        freq = _frequency(table, id_column, options.time) if inferred else options.freq
-    forecaster = _forecaster(options, freq, id_column)
-    if not options.json:
-        say(f"frequency: {freq}{' (found in the times; --freq sets another)' if inferred else ''}")
+    forecaster = _forecaster(options, id_column)
+    with failing(options.data):  # before the training
+        for name, words in forecaster.choose(table).items():
+            if not options.json:
+                say(f"{NAMES.get(name, name)}: {words}")
     with failing():
         check_destination(options.out, expected_bytes(forecaster.settings, table[id_column].nunique()))
     kept = beside(options.out, "training")
@@ -94,39 +102,27 @@ def _run(options: argparse.Namespace) -> None:
         settings = {name: getattr(forecaster.settings, name) for name in ("targets", "freq", "horizon", "input_size")}
         training = None if forecaster.report is None else asdict(forecaster.report)
         counts = {"series": len(forecaster.series), "rows": len(table), "seconds": seconds}
-        say_json({"model": str(options.out), **counts, **settings, "training": training, "freq_inferred": inferred})
+        found = {"training": training, "freq_inferred": options.freq is None}
+        say_json({"model": str(options.out), **counts, **settings, **found})
     else:
+        if forecaster.report is not None and "view" in forecaster.report.chosen:
+            say(f"what counts in the local view: {forecaster.report.chosen['view']}")
         say(f"trained on {len(forecaster.series)} series, {len(table)} rows, in {seconds:.0f} seconds")
         say(f"{options.out}: the model, with every series followed to its last row")
 
 
-def _frequency(table: "pd.DataFrame", id_column: str, time_column: str) -> str | int:
-    """The frequency of the times; whatever else is wrong with them, the forecaster says later."""
-    import pandas as pd
-
-    from smc_transformer.forecaster.frequency import infer_frequency
-    from smc_transformer.forecaster.table import check_columns, filled
-
-    check_columns(table, (id_column, time_column))
-    if len(table) == 0:
-        raise TableFileError("the table has no rows")
-    times = filled(table, time_column, "needs a time")
-    if not (pd.api.types.is_datetime64_any_dtype(times.dtype) or pd.api.types.is_integer_dtype(times.dtype)):
-        raise TableFileError(f"column {time_column!r} must hold timestamps or whole numbers, it holds {times.dtype}")
-    return infer_frequency([pd.Index(part.unique()).sort_values() for _, part in times.groupby(table[id_column])])
-
-
-def _forecaster(options: argparse.Namespace, freq: str | int, id_column: str) -> "Forecaster":
+def _forecaster(options: argparse.Namespace, id_column: str) -> "Forecaster":
     with failing():
         from smc_transformer.forecaster import Forecaster
-    same = ("input_size", "horizon", "future_inputs", "past_inputs", "calendar", "seed")
+    same = ("input_size", "horizon", "future_inputs", "past_inputs", "freq", "seed")
     steps = {} if options.steps is None else {"likelihood_steps": options.steps, "forecast_steps": options.steps}
     try:
         return Forecaster(
             **{name: getattr(options, name) for name in same},
             targets=options.target,
-            freq=freq,
-            scaling=_scaling(options.scaling),
+            calendar=None if options.calendar is None else [name for name in options.calendar if name != "none"],
+            seasons=None if options.seasons is None else [length for length in options.seasons if length],
+            scaling=None if options.scaling is None else _scaling(options.scaling),
             config=dict(options.config),
             training={**steps, **dict(options.training)},
             n_particles=options.particles,

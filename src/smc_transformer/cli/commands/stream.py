@@ -20,7 +20,7 @@ import json
 import sys
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from smc_transformer.cli.errors import CommandError, failing
 from smc_transformer.cli.model import add_horizon, add_levels, add_model_command
@@ -87,7 +87,7 @@ def _begin(model: Path, state: Path) -> None:
         raise SavedForecasterError(f"the state in {state} is of another fit than {model}: choose another folder")
 
 
-def _standard_input() -> BinaryIO:
+def _standard_input() -> Any:
     if sys.stdin is None:
         raise CommandError("standard input is closed: give the lines as --input")
     return sys.stdin.buffer

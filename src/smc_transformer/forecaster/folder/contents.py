@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from smc_transformer.forecaster.panel import Panel
@@ -43,6 +44,8 @@ def panel(stored: Mapping[str, Any], settings: Settings) -> Panel:
     if ("view" in stored) != settings.is_local:
         raise ValueError(f"scaling={settings.scaling!r} {'needs a' if settings.is_local else 'has no'} view")
     found = Panel.from_dict(settings, dict(stored))
+    if found.widths is not None:
+        _column_numbers(found.widths, settings.horizon, "widths", positive=True)
     if found.view is not None:
         found.view.check()
         if (found.view.bank.seasons, found.view.bank.horizon) != (settings.seasons, settings.horizon):
@@ -90,7 +93,17 @@ def model(settings: Settings, weights: Mapping[str, Tensor]) -> SMCTransformer:
         made.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"the weights do not fit the settings in config.json: {error}") from None
+    _check_distribution(made)
     return made
+
+
+@torch.no_grad()
+def _check_distribution(made: SMCTransformer) -> None:
+    """That the observation model's own weights make a distribution, such as one with a positive scale."""
+    observation, like = made.observation, made.attention.query.weight
+    mixture = observation.mixture(like.new_zeros(1, 1, 1), like.new_zeros(1, 1, 1, observation.n_parameters))
+    if not mixture.log_prob(like.new_zeros(1, 1, observation.n_targets)).isfinite().all():
+        raise ValueError("the weights of the observation model make no distribution")
 
 
 def name(stored: Any) -> Name:

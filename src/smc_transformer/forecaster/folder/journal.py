@@ -90,8 +90,11 @@ class Journal:
                 raise JournalError(f"{self.path} is damaged in line {number}: {error!r}") from None
         if head.get("fit") != self.fit:
             raise JournalError(f"{self.path} belongs to another fit than the model beside it: remove it to begin anew")
-        if is_sealed and _is_whole(unfinished[:-1]):
-            raise JournalError(f"{self.path} is damaged: its last line is whole, but for the line break")
+        if is_sealed and not _is_beginning(unfinished):
+            raise JournalError(
+                f"{self.path} is damaged: after line {len(lines)} comes something else than the beginning of a line "
+                f"(a loss of power may leave zeros); cut it off to go on from there"
+            )
 
     def _document(self, number: int, line: bytes, sealed: bool) -> dict[str, Any]:
         try:
@@ -127,12 +130,15 @@ def _answer(stored: Any) -> dict[str, Any] | None:
     return stored
 
 
-def _is_whole(line: bytes) -> bool:
-    """Whether these bytes are an entry with the right checksum."""
-    try:
-        return not has_broken_seal(json.loads(line), required=True)
-    except (ValueError, RecursionError, AttributeError):
+def _is_beginning(tail: bytes) -> bool:
+    """Whether a kill can have left this of a line: the beginning of an entry, and not all of it."""
+    known = b'{"line": '
+    if not (tail.startswith(known) or known.startswith(tail)) or any(not 32 <= one < 127 for one in tail):
         return False
+    try:
+        return has_broken_seal(json.loads(tail[:-1]), required=True)  # whole, but for the line break
+    except (ValueError, AttributeError):
+        return True
 
 
 def _line(value: dict[str, Any]) -> bytes:

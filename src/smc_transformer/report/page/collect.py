@@ -91,6 +91,10 @@ def settings_rows(forecaster: Forecaster) -> list[tuple[str, str]]:
     model = forecaster.model
     asked = {name: value for name, value in forecaster.settings.to_dict().items() if name != "config"}
     rows = {name.replace("_", " "): _text(value) for name, value in asked.items()}
+    fitted = forecaster.fitted
+    described = fitted.panel.describe([one.view for one in fitted.following.series.values()])
+    if described is not None:
+        rows["local view"] = described
     for part in (model.config, model.inference, model.learning):
         rows |= {f"model: {name.replace('_', ' ')}": _text(value) for name, value in part.to_dict().items()}
     rows["model: parameters"] = f"{sum(parameter.numel() for parameter in model.parameters()):,}"
