@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 NAMES = ("pool", "filter", "step", "trajectories", "attention", "replay", "paths", "recurrent", "noise")
 SOURCES = tuple(f"{name}.c" for name in NAMES)
-HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "pool.h")
+HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "noise.h", "pool.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
 FLAGS = (

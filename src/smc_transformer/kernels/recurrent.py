@@ -66,9 +66,7 @@ def straight_trees(batch: int, n_steps: int) -> Trees:
     return trees(torch.zeros(batch, 1, n_steps, dtype=torch.long), 1)
 
 
-def encode_trees(
-    encoder: EncoderTensors, inputs: Float[Tensor, "node width"], among: Trees
-) -> Float[Tensor, "node d"]:
+def encode_trees(encoder: EncoderTensors, inputs: Float[Tensor, "node width"], among: Trees) -> Float[Tensor, "node d"]:
     """The states of a GRU at each node, as functions of its parameters; the inputs are constants."""
     assert encoder.recurrent is not None
     assert encoder.recurrent_bias is not None
