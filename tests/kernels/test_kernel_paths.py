@@ -46,6 +46,35 @@ def test_paths_are_those_of_torch(seed, calls):
     assert calls["draw_paths"] == 1
 
 
+@pytest.mark.parametrize("encoder", IN_C)
+@pytest.mark.parametrize(("d_model", "n_paths", "batch"), [(5, 13, 3), (32, 40, 2), (8, 7, 9), (3, 1, 1)])
+def test_noise_that_c_makes_of_seeds_is_the_noise_it_is_given(monkeypatch, calls, encoder, d_model, n_paths, batch):
+    """In float32, where the noise is C's: the same paths to the bit, and no noise that is held."""
+    settings = {"d_model": d_model, "n_heads": 1, "n_inputs": 3, "n_targets": 2, "encoder": encoder, "n_particles": 6}
+    model = random_model(1, observation="student_t", **settings).float()
+    x = sequences(batch, 9, 3).float()
+
+    def work():
+        return model.forecast(x[:, :5], 5, n_paths, future_inputs=x[:, 5:, 2:], generator=4)
+
+    made = work()
+    n_fills = calls["fill_normal"]
+    monkeypatch.setattr(engine, "can_seed_paths", lambda *_: False)
+    given = work()
+    assert torch.equal(made, given)
+    assert calls["fill_normal"] - n_fills == n_fills + 5  # the noise of the five steps
+
+
+def test_noise_is_not_made_of_seeds_where_c_could_not(calls):
+    like = torch.zeros(1)
+    model = random_model(0, observation="gaussian").float()
+    with torch.no_grad():
+        assert engine.can_seed_paths(model, like)
+        assert not engine.can_seed_paths(model, like.double())
+        assert not engine.can_seed_paths(random_model(0, covariance="full").float(), like)
+    assert not engine.can_seed_paths(model, like)  # gradients are wanted
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_gradients_are_those_of_autograd(seed, calls):
     case, model, x, n_paths = path_case(seed)

@@ -14,6 +14,7 @@ from smc_transformer.inference.conditioned_paths import ConditionedPaths, Unreac
 from smc_transformer.inference.paths import NUMBERS_AT_ONCE, draw_paths, path_numbers
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import spread
+from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.support.chunks import chunk_size
 
 
@@ -27,6 +28,7 @@ class Futures(NamedTuple):
 
 
 @torch.no_grad()
+@threads_for_kernels()
 def draw_futures(
     follower: Follower,
     fleet: Fleet,

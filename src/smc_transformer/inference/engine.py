@@ -31,7 +31,7 @@ from smc_transformer.kernels.step import PastSlots, mutate_particles
 from smc_transformer.kernels.step import inherit_trajectories as inherit_in_c
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
-from smc_transformer.nn.conditions import about_factors, about_noise
+from smc_transformer.nn.conditions import about_factors, about_noise, explain_draws
 from smc_transformer.nn.covariance import Covariance, DiagonalCovariance, FullCovariance, IsotropicCovariance
 from smc_transformer.nn.encoders import CausalEncoder, ChangesEncoder
 from smc_transformer.nn.encoders.linear import LinearEncoder
@@ -451,7 +451,7 @@ def run_paths(
     network: Network,
     state: ParticleState,
     future_inputs: Float[Tensor, "batch horizon known"],
-    noise: Noise,
+    noise: Noise | Int[Tensor, "horizon"],
     draws: Float[Tensor, "batch path horizon n_targets"],
 ) -> tuple[Float[Tensor, "batch path horizon n_targets"], Float[Tensor, "batch path horizon n_parameters"]]:
     """Draw paths that begin where the particles of a state are, which are left as they are; needs `can_draw_paths`.
@@ -460,7 +460,7 @@ def run_paths(
         network: the network.
         state: the paths where they begin.
         future_inputs: the inputs that are not targets, at the steps of the horizon.
-        noise: (batch, path, horizon, d_model).
+        noise: (batch, path, horizon, d_model); or a seed for each step, which needs `can_seed_paths`.
         draws: of the standard distribution of the observation model.
 
     Returns:
@@ -501,7 +501,14 @@ def run_paths(
         attention.window,
         network.config.predict_change,
     )
-    return draw_paths(model, start, future_inputs, _for_factors(attention, noise), draws)
+    eps = noise if isinstance(noise, Tensor) else _for_factors(attention, noise)
+    return draw_paths(model, start, future_inputs, eps, draws)
+
+
+def can_seed_paths(network: Network, like: Tensor) -> bool:
+    """Whether C makes the noise of paths from seeds, so that it need not be held; needs `can_draw_paths`."""
+    reasons = [f"noise of paths in torch: {reason}" for reason in about_factors(network.attention.covariances)]
+    return not torch.is_grad_enabled() and in_c([*explain_draws(like), *reasons])
 
 
 def inherit_trajectories(

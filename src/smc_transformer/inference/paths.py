@@ -21,6 +21,7 @@ from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import Prediction, begin, embed, mutate, receive, spread
 from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.kernels.densities import Elliptical
+from smc_transformer.kernels.noise import draw_seed
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
@@ -65,10 +66,14 @@ def draw_paths(
     if first is None and elliptical and engine.can_draw_paths(network, state.last):
         with threads_for_kernels():
             # Drawn in the order of the loop below, so that the same seed gives the same paths.
-            noise, steps = network.attention.draw_noise_of_steps(batch, n_paths, n_steps, generator)
             draw = partial(network.observation.standard_draws, (batch, n_paths), state.last, generator)
-            draws = torch.stack([draw() for _ in steps], dim=2)
-            return Paths(*engine.run_paths(network, state, future_inputs, noise, draws))
+            if engine.can_seed_paths(network, state.last):
+                seeds, draws = zip(*((draw_seed(generator), draw()) for _ in range(n_steps)), strict=True)
+                noise: Noise | Tensor = torch.stack(seeds)
+            else:
+                noises, draws = zip(*((step_noise(), draw()) for _ in range(n_steps)), strict=True)
+                noise = Noise(*(torch.cat(parts, dim=2) for parts in zip(*noises, strict=True)))
+            return Paths(*engine.run_paths(network, state, future_inputs, noise, torch.stack(draws, dim=2)))
     found: list[tuple[Tensor, Tensor]] = []
     for ahead, known in enumerate(future_inputs.unbind(dim=1)):
         parameters = first

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 NAMES = ("pool", "filter", "step", "trajectories", "attention", "replay", "paths", "recurrent", "noise", "draws")
 SOURCES = tuple(f"{name}.c" for name in NAMES)
-HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "pool.h")
+HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "noise.h", "pool.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 
 FLAGS = (

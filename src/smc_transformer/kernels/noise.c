@@ -2,6 +2,7 @@
 
    Numbers depend on the seed and their place alone, so threads share the work and change nothing. */
 
+#include "noise.h"
 #include "pool.h"
 
 enum { COUNTERS = 16, AT_ONCE = 4 * COUNTERS, SIDE_BY_SIDE = VECTOR_BYTES / 4 }; /* each counter gives four numbers */
@@ -92,19 +93,36 @@ typedef struct {
     uint32_t key[4];
 } Filling;
 
-static void fill_block(const Filling *f, count block)
+static void make_block(const uint32_t key[4], count block, real numbers[AT_ONCE])
 {
     uint32_t bits[AT_ONCE];
-    real numbers[AT_ONCE];
     for (int first = 0; first < COUNTERS; first += SIDE_BY_SIDE) {
         words x[4] = {{0}};
         for (int i = 0; i < SIDE_BY_SIDE; i++) x[0][i] = (uint32_t)(first + i);
         x[1] += (uint32_t)block;
         x[2] += (uint32_t)(block >> 32);
-        threefry(x, f->key);
+        threefry(x, key);
         for (int i = 0; i < 4; i++) memcpy(bits + i * COUNTERS + first, &x[i], sizeof x[i]);
     }
     for (int i = 0; i < AT_ONCE; i++) numbers[i] = (real)normal_quantile(bits[i]);
+}
+
+void normal_numbers(real *out, count first, count n, uint64_t seed)
+{
+    const uint32_t key[4] = {(uint32_t)seed, (uint32_t)(seed >> 32), 0, 0};
+    real numbers[AT_ONCE];
+    for (count block = first / AT_ONCE; block * AT_ONCE < first + n; block++) {
+        count begin = block * AT_ONCE, from = first > begin ? first - begin : 0;
+        count to = first + n - begin < AT_ONCE ? first + n - begin : AT_ONCE;
+        make_block(key, block, numbers);
+        memcpy(out + begin + from - first, numbers + from, (to - from) * sizeof(real));
+    }
+}
+
+static void fill_block(const Filling *f, count block)
+{
+    real numbers[AT_ONCE];
+    make_block(f->key, block, numbers);
     count first = block * AT_ONCE, here = f->n - first < AT_ONCE ? f->n - first : AT_ONCE;
     memcpy(f->out + first, numbers, here * sizeof(real));
 }

@@ -3,6 +3,7 @@
 import ctypes
 
 import torch
+from jaxtyping import Int
 from torch import Generator, Tensor
 
 from smc_transformer.kernels.library import loaded, threads
@@ -14,7 +15,11 @@ def fill_normal(out: Tensor, generator: Generator | None) -> Tensor:
 
     In any type, the numbers have the precision of float32.
     """
-    seed = torch.randint(2**63 - 1, (), generator=generator)
-    pointer, size = POINTER(out.data_ptr()), COUNT(out.numel())
-    loaded(out).fill_normal(pointer, size, ctypes.c_uint64(int(seed)), threads(8 * out.numel()))
+    pointer, size, seed = POINTER(out.data_ptr()), COUNT(out.numel()), ctypes.c_uint64(int(draw_seed(generator)))
+    loaded(out).fill_normal(pointer, size, seed, threads(8 * out.numel()))
     return out
+
+
+def draw_seed(generator: Generator | None) -> Int[Tensor, ""]:
+    """The seed of the next numbers: whoever makes them from it makes those that `fill_normal` would."""
+    return torch.randint(2**63 - 1, (), generator=generator)

@@ -6,6 +6,7 @@
 
 #include "encoder.h"
 #include "gradient.h"
+#include "noise.h"
 #include "pool.h"
 
 typedef struct {
@@ -17,6 +18,7 @@ typedef struct {
     const real *query, *key, *value; /* (d, d): Wq, Wk, Wv */
     const real *query_noise, *key_noise, *value_noise, *attention_noise; /* (batch, paths, steps, d) */
     Strides noise_strides;
+    const uint64_t *seeds;       /* (steps): the noise of a step is (4, batch, paths, d) normal numbers of its seed; or NULL */
     const real *draws;           /* (batch, paths, steps, n_targets): X = location + scale * (root draw) */
     const real *root, *lowest, *highest; /* as in filter.c */
     /* Slots before the first step, those of the particles that the paths descend from. */
@@ -77,6 +79,7 @@ typedef struct {
     real *keys, *values;        /* (block, steps, d), as `attend` reads them */
     real *inputs;               /* (2 + steps, block, n_inputs): the one before the first, and all from then on */
     real *shares, *row;         /* of one query */
+    real *noise;                /* (4, block, d): of one step, if it is made here */
     real *query_gradient, *key_gradient, *value_gradient; /* (steps, block, padded d) */
     real *gates_gradient, *recalled_gradient;             /* (steps, block, padded 3 d) */
     real *embedding_gradient, *context_gradient, *carried, *seen_gradient; /* (block, ...) */
@@ -109,6 +112,7 @@ static int prepare_paths(PathWorkspace *work, const Paths *p, const Layer *layer
     work->inputs = scratch((2 + p->steps) * BLOCK * p->n_inputs);
     work->shares = scratch(p->steps + p->past_slots);
     work->row = scratch(2 * stride + p->steps + p->past_slots);
+    work->noise = scratch(4 * BLOCK * d);
     work->query_gradient = scratch(room * stride);
     work->key_gradient = scratch(room * stride);
     work->value_gradient = scratch(room * stride);
@@ -148,6 +152,25 @@ static int visible(const Paths *p, const PathWorkspace *work, const Block *block
     return 2;
 }
 
+/* Makes the noise of step t, if it is made here. */
+static void make_noise(const Paths *p, PathWorkspace *work, const Block *block, count t, count d)
+{
+    for (int kind = 0; p->seeds && kind < 4; kind++) {
+        count first = ((kind * p->batch + block->sequence) * p->paths + block->first) * d;
+        normal_numbers(work->noise + kind * BLOCK * d, first, block->n_rows * d, p->seeds[t]);
+    }
+}
+
+/* The noise of a row at step t: of its query, key, value and attention vector. */
+static inline void noise_of(const Paths *p, const PathWorkspace *work, const Block *block, count row, count t, count d,
+                            const real *eps[4])
+{
+    count path = path_of(block, row), given = p->seeds ? 0 : place(&p->noise_strides, block->sequence, path, t);
+    const real *kinds[] = {p->query_noise, p->key_noise, p->value_noise, p->attention_noise};
+    for (int kind = 0; kind < 4; kind++)
+        eps[kind] = p->seeds ? work->noise + (kind * BLOCK + path - block->first) * d : kinds[kind] + given;
+}
+
 static void start_block(const Paths *p, PathWorkspace *work, const Block *block, count d)
 {
     count n = p->n_inputs;
@@ -184,16 +207,19 @@ static void take_step(const Paths *p, const Layer *layer, const Encoder *encoder
         memset(parts[i], 0, BLOCK * stride * sizeof(real));
         multiply(embedding, d, weights[i], parts[i], d);
     }
+    make_noise(p, work, block, t, d);
     for (count row = 0; row < BLOCK; row++) {
-        count noise = place(&p->noise_strides, block->sequence, path_of(block, row), t), slot = (row * p->steps + t) * d;
+        count slot = (row * p->steps + t) * d;
         real *q = query + row * stride, *z = read_out.last + row * stride;
-        multiply_add(q, layer->query_factor, p->query_noise + noise, q, d);
-        multiply_add(work->keys + slot, layer->key_factor, p->key_noise + noise, key + row * stride, d);
-        multiply_add(work->values + slot, layer->value_factor, p->value_noise + noise, value + row * stride, d);
+        const real *eps[4];
+        noise_of(p, work, block, row, t, d, eps);
+        multiply_add(q, layer->query_factor, eps[0], q, d);
+        multiply_add(work->keys + slot, layer->key_factor, eps[1], key + row * stride, d);
+        multiply_add(work->values + slot, layer->value_factor, eps[2], value + row * stride, d);
         Slots stretches[2];
         int n_stretches = visible(p, work, block, own_row, row, t, d, stretches);
         attend(q, stretches, n_stretches, layer, work->shares, context + row * stride);
-        multiply_add(z, layer->attention_factor, p->attention_noise + noise, embedding + row * stride, d);
+        multiply_add(z, layer->attention_factor, eps[3], embedding + row * stride, d);
     }
     multiply(context, d, work->weights.output, read_out.last, d);
     go_through_net(layer, &work->weights, &read_out, BLOCK);

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -14,7 +14,7 @@ from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import check, loaded, threads
 from smc_transformer.kernels.step import PastSlots
-from smc_transformer.kernels.structures import FACTORS, NET, NOISES, PROJECTIONS, Paths, point, strides_of
+from smc_transformer.kernels.structures import FACTORS, NET, NOISES, PROJECTIONS, Paths, Strides, point, strides_of
 from smc_transformer.kernels.sums import GROUPS, unpacked
 
 ORDER = (*FACTORS, "output", *NET, "projection", "projection_bias", *PROJECTIONS)
@@ -53,12 +53,13 @@ def draw_paths(
     model: PathsModel,
     start: PathsStart,
     known: Float[Tensor, "batch horizon known"],
-    noise: Sequence[Float[Tensor, "batch path horizon d"]],
+    noise: Sequence[Float[Tensor, "batch path horizon d"]] | Int[Tensor, "horizon"],
     draws: Float[Tensor, "batch path horizon n_targets"],
 ) -> tuple[Float[Tensor, "batch path horizon n_targets"], Float[Tensor, "batch path horizon n_parameters"]]:
     """Paths of the targets, X = location + scale * (root draw) at each step, and the parameters they were drawn from.
 
-    The paths are functions of all parameters, of the draws, of the state of a GRU and, if the past slots are those of
+    Instead of the noise there may be a seed for each step, of which C makes it; not where gradients are wanted. The
+    paths are functions of all parameters, of the draws, of the state of a GRU and, if the past slots are those of
     the paths themselves, of these; what they start from and the parameters that come with them are constants.
     """
     learned = {
@@ -102,7 +103,8 @@ class _Work:
         self.kernels = loaded(draws)
         self.layer = model.layer._replace(**of_layer).structure()
         self.encoder = model.encoder._replace(**own).structure()
-        eps, strides = strides_of(noise, draws)
+        self.seeded = isinstance(noise, Tensor)
+        eps, strides = ([], Strides()) if self.seeded else strides_of(noise, draws)
         batch, n_paths, n_steps, n_targets = draws.shape
         self.targets = torch.empty_like(draws, memory_format=torch.contiguous_format)
         self.parameters = draws.new_empty(batch, n_paths, n_steps, self.layer.n_out)
@@ -139,7 +141,7 @@ class _Work:
             "parameters": self.parameters,
         }
         point(self.task, {name: None if part is None else part.contiguous() for name, part in tensors_by_name.items()})
-        point(self.task, dict(zip(NOISES, eps, strict=True)))
+        point(self.task, {"seeds": noise.contiguous()} if self.seeded else dict(zip(NOISES, eps, strict=True)))
         self.threads = threads(draws[..., 0].numel() * 12 * self.layer.d**2)
 
     def run(self) -> None:
@@ -149,6 +151,8 @@ class _Work:
 
     def run_back(self, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Draw them again, and go back from the gradient of the targets to that of each differentiable tensor."""
+        if self.seeded:
+            raise ValueError("paths whose noise was made in C have no gradient")
         n_sums = int(self.kernels.count_path_sums(ctypes.byref(self.layer), ctypes.byref(self.encoder)))
         self.task.groups, self.task.n_sums = min(len(gradient), GROUPS), n_sums
         sums = gradient.new_zeros(self.task.groups, n_sums)

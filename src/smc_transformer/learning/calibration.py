@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smc_transformer.inference.filter import particle_filter
+from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.learning.ragged import groups_by_start, split_horizon
 from smc_transformer.model import SMCTransformer
 from smc_transformer.scores import covered, sample_interval, where_observed
@@ -47,6 +48,7 @@ def widen_to_cover(
 
 
 @torch.no_grad()
+@threads_for_kernels()
 def share_covered(
     model: SMCTransformer,
     x: Float[Tensor, "sequence time_plus_1 n_inputs"],

@@ -8,7 +8,6 @@ own, and the contexts are put together again before Wo.
 """
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -21,7 +20,7 @@ from smc_transformer.kernels.choice import in_c
 from smc_transformer.kernels.trajectories import perturb_trajectories
 from smc_transformer.nn.conditions import explain_attention, explain_perturbation
 from smc_transformer.nn.covariance import COVARIANCES, Covariance
-from smc_transformer.nn.noise import fill_standard_normal_, standard_normal
+from smc_transformer.nn.noise import standard_normal
 from smc_transformer.smc.genealogy import gather_trajectories
 
 MATMUL_FROM_SLOTS = 16
@@ -93,23 +92,6 @@ class StochasticSelfAttention(nn.Module):
         shape = (4, batch, n_steps, n_particles, self.d_model)
         draws = standard_normal(shape, self.query.weight.detach(), generator).transpose(2, 3)
         return Noise(*draws.unbind())
-
-    def draw_noise_of_steps(
-        self, batch: int, n_particles: int, n_steps: int, generator: Generator | None = None
-    ) -> tuple[Noise, Iterator[None]]:
-        """The same numbers as `n_steps` calls of `draw_noise` for one step, and an iterator that draws them.
-
-        Each of its items has drawn the noise of one more step: what else a step draws may come in between.
-        """
-        shape = (n_steps, 4, batch, n_particles, self.d_model)
-        draws = self.query.weight.detach().new_empty(shape)
-
-        def steps() -> Iterator[None]:
-            for step in draws:
-                fill_standard_normal_(step, generator)
-                yield
-
-        return Noise(*draws.permute(1, 2, 3, 0, 4).unbind()), steps()
 
     def means(self, embedding: Float[Tensor, "*batch d_model"]) -> Latents:
         """The queries, keys and values without their noise."""

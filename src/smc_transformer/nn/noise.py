@@ -1,5 +1,6 @@
 """Standard normal noise."""
 
+import torch
 from torch import Generator, Tensor
 
 from smc_transformer.kernels.choice import in_c
@@ -9,11 +10,6 @@ from smc_transformer.nn.conditions import explain_draws
 
 def standard_normal(shape: tuple[int, ...], like: Tensor, generator: Generator | None) -> Tensor:
     """Standard normal numbers like `like`."""
-    return fill_standard_normal_(like.new_empty(shape), generator)
-
-
-def fill_standard_normal_(out: Tensor, generator: Generator | None) -> Tensor:
-    """The same numbers in a contiguous tensor that is there already."""
-    if in_c(explain_draws(out)):
-        return fill_normal(out, generator)
-    return out.normal_(generator=generator)
+    if in_c(explain_draws(like)):
+        return fill_normal(like.new_empty(shape), generator)
+    return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
