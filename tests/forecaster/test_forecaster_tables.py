@@ -93,7 +93,7 @@ def test_errors_of_timestamps():
         read_series(hourly().assign(ds=lambda df: df["ds"] + pd.Timedelta(days=1)), Settings(freq="MS"))
     with pytest.raises(TableError, match="freq='h' means timestamps, but column 'ds' holds int64"):
         read_series(walks(5), Settings(freq="h"))
-    with pytest.raises(TableError, match=r"must hold timestamps|is not a time"):
+    with pytest.raises(TableError, match="column 'ds', row 0: 'soon' is not a time as ISO 8601"):
         read_series(hourly().assign(ds="soon"), Settings(freq="h"))
     with pytest.raises(
         TableError, match=r"column 'y' is -1 at .* \(row 0\); scaling=\"log1p\" is for values of at least"
