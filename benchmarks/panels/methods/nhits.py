@@ -12,6 +12,8 @@ from benchmarks.panels.panels import Split
 from benchmarks.panels.peers.seasons import SEASONS, filled
 from benchmarks.panels.stopwatch import Stopwatch
 
+WINDOWS = 256
+"""Windows in a training batch: a quarter of its default, which makes a step 2.5 times as fast on one core."""
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "enable_checkpointing": False}
 
 
@@ -23,6 +25,7 @@ def run(split: Split, seed: int, settings: dict, stopwatch: Stopwatch) -> Quanti
         "input_size": max(2 * horizon, 2 * SEASONS[split.panel.frequency]),
         "loss": MQLoss(quantiles=list(LEVELS)),
         "max_steps": 1000,
+        "windows_batch_size": WINDOWS,
         "scaler_type": "standard",
         "start_padding_enabled": True,  # series shorter than a window
         "random_seed": seed,
