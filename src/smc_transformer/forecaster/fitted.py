@@ -15,7 +15,7 @@ from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.following import Follower, Judgement
 from smc_transformer.forecaster.forecast import Forecast
-from smc_transformer.forecaster.horizon_units import to_model, to_table
+from smc_transformer.forecaster.horizon_units import stretched, to_model, to_table
 from smc_transformer.forecaster.panel import Panel, Viewed, ViewState
 from smc_transformer.forecaster.paths import draw_futures, draw_scenario
 from smc_transformer.forecaster.scaling import Scaler
@@ -180,8 +180,10 @@ class Fitted:
         viewed, known = self._ahead(following, future)
         futures = draw_futures(self.follower, following.fleet, names, known, n_paths, generator)
         scalers = tuple(one.scaler.first(n_targets) for one in viewed)
-        scaled = futures.paths[..., :n_targets].double().numpy()
-        squares = torch.from_numpy(np.stack([np.atleast_2d(scaler.spread) ** 2 for scaler in scalers]))
+        widths = self.panel.widths_of(known.shape[1])
+        scaled = stretched(futures.paths[..., :n_targets].double().numpy(), widths)
+        spreads = np.stack([np.atleast_2d(scaler.spread) for scaler in scalers]) * widths[:, None]
+        squares = torch.from_numpy(spreads**2)
         for name, own in zip(names, scaled, strict=True):
             if np.isnan(own).any():
                 raise ValueError(

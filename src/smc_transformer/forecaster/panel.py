@@ -78,6 +78,7 @@ class Panel:
     scalers: dict[Name, Scaler] = field(default_factory=dict)  # of the series of the fit; they include the units
     view: LocalView | None = None  # None: values are scaled once for all
     positive: tuple[bool, ...] = ()  # which targets have never been below 0 (of a local view only)
+    widths: Float[np.ndarray, "horizon"] | None = None  # factors on the paths of each step (learning/step_widths.py)
 
     @classmethod
     def fit(cls, settings: Settings, training: list[Series]) -> "Panel":
@@ -184,6 +185,8 @@ class Panel:
         found: dict[str, Any] = {"known_scaler": self.known_scaler.to_dict(), "units": self.units.tolist()}
         if self.view is not None:
             found |= {"view": self.view.to_dict(), "positive": list(self.positive)}
+        if self.widths is not None:
+            found["widths"] = self.widths.tolist()
         return found
 
     @classmethod
@@ -191,7 +194,14 @@ class Panel:
         """The inverse of `to_dict`."""
         view = LocalView.from_dict(stored["view"]) if "view" in stored else None
         scaler, units = Scaler.from_dict(stored["known_scaler"]), np.array(stored["units"], float)
-        return cls(settings, scaler, units, {}, view, tuple(map(bool, stored.get("positive", ()))))
+        widths = np.array(stored["widths"], float) if "widths" in stored else None
+        return cls(settings, scaler, units, {}, view, tuple(map(bool, stored.get("positive", ()))), widths)
+
+    def widths_of(self, n_steps: int) -> Float[np.ndarray, "step"]:
+        """The factors of so many steps: beyond the horizon, that of its end."""
+        if self.widths is None:
+            return np.ones(n_steps)
+        return self.widths[np.minimum(np.arange(n_steps), len(self.widths) - 1)]
 
     def _scaled(self, given: Sequence[Series], states: Sequence[ViewState]) -> list[Viewed]:
         scalers = [state for state in states if isinstance(state, Scaler)]

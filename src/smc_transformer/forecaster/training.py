@@ -17,13 +17,16 @@ from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import TableError
 from smc_transformer.forecaster.windows import cutoff_windows, training_cutoffs, training_windows, validation_windows
 from smc_transformer.learning import Recipe, Stage, evenly_spaced
+from smc_transformer.learning.step_widths import step_widths
 from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.observation import ObservationModel
 
 logger = logging.getLogger(__name__)
 
-VALIDATION_WINDOWS = 100
+VALIDATION_WINDOWS = 150
 """Validation windows, evenly spaced, by which weights are chosen and noise is widened."""
+EARLIER = 2
+"""Earlier windows, for each held-out one, by which intervals of a local view are given their width."""
 FIRST_CORRECTION = 0.05
 """Factor on the last layer's first weights: a network begins as the forecasts of the local view, uncorrected."""
 BELIEF = 0.75
@@ -116,7 +119,15 @@ def train(
             model.readout.projection.bias[: len(settings.modelled)] *= BELIEF
     widening = 1.0
     if validation is not None and _can_be_widened(settings, model, validation):
-        widening = recipe.widen(model, validation, histories=(history, None), n_scored=len(units))
+        # Through the local view, intervals of many steps have widths of their own.
+        histories = (None,) if settings.is_local else (history, None)
+        judged = validation
+        if settings.is_local:
+            # One stretch of time may be unlike others: what a small network saw in training says something too.
+            judged = torch.cat((validation, windows[evenly_spaced(len(windows), EARLIER * len(validation))]))
+        widening = recipe.widen(model, judged, histories=histories, n_scored=len(units))
+        if settings.is_local:
+            panel.widths = step_widths(model, judged, settings.horizon, len(units))
     return model, TrainingReport(
         n_windows=len(windows),
         n_validation=0 if validation is None else len(validation),

@@ -70,10 +70,7 @@ class Naive:
             self.level, self.slope = level, slope
             if self.m is not None and not np.isnan(y):
                 gain = max(PROFILE_LEVEL_RATE, 1 / (self.n_observed + 1))
-                if self.multiplies:
-                    error = min(max(y / self.reference - entry, -1), 1)
-                else:
-                    error = y - self.reference - entry
+                error = min(max(y / self.reference - entry, -1), 1) if self.multiplies else y - self.reference - entry
                 step = max(self.profile_rate, 1 / (self.visits[place] + 1.5)) * (1 - gain / 2)
                 self.profile[place] = entry + step * error
                 self.reference += gain * (self.without(y, entry) - self.reference)
@@ -114,22 +111,30 @@ def test_a_horizon_is_nothing_else_than_missing_rows():
     assert state.silent.tolist() == [6]
 
 
-def test_errors_are_those_of_free_running_forecasts():
+@pytest.mark.parametrize(("horizon", "every"), [(8, 1), (24, 3)])
+def test_errors_are_those_of_free_running_forecasts(horizon, every):
     """Started every few rows, left alone over the horizon; profiles go on learning, as they do where it matters."""
-    bank, y = Bank((), 8), some_series(40, 2)
-    state, stride, kept = bank.begin(1), 2, 1 - 1 / 32
-    assert ORIGINS == 4
+    bank, y = Bank((), horizon), some_series(80, 2)
+    state, stride, kept = bank.begin(1), horizon // ORIGINS, 1 - every / (4 * horizon)
     starts: dict[int, np.ndarray] = {}
     errors, count = np.zeros(bank.n_candidates), 0.0
     for t, value in enumerate(y):
-        running = [said[t - start - 1] for start, said in starts.items() if t - start <= 8 and t > start]
-        if running:
+        running = [said[t - start - 1] for start, said in starts.items() if t - start <= horizon and t > start]
+        if running and t % every == 0:
             errors, count = kept * errors + np.abs(value - np.stack(running)).sum(axis=0), kept * count + len(running)
         bank.observe(state, np.array([value]))
         if (t + 1) >= 2 and (t + 1) % stride == 0:
-            starts[t] = bank.ahead(state, 8)[0]
+            starts[t] = bank.ahead(state, horizon)[0]
     np.testing.assert_allclose(state.errors[0], errors, rtol=1e-9)
     np.testing.assert_allclose(state.n_errors[0], count, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("seasons", "horizon", "every"), [((24, 168), 48, 11), ((12,), 24, 5), ((7,), 56, 8)])
+def test_judged_rows_are_in_all_places_of_a_season(seasons, horizon, every):
+    assert Bank(seasons, horizon).judged_every in range(horizon // 8, every + 1)
+    for season in seasons:
+        places = {row % season for row in range(0, season * 200, Bank(seasons, horizon).judged_every)}
+        assert len(places) == season
 
 
 def test_series_do_not_know_each_other_and_begin_when_they_begin():

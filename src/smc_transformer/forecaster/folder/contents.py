@@ -44,6 +44,8 @@ def panel(stored: Mapping[str, Any], settings: Settings) -> Panel:
     if ("view" in stored) != settings.is_local:
         raise ValueError(f"scaling={settings.scaling!r} {'needs a' if settings.is_local else 'has no'} view")
     found = Panel.from_dict(settings, dict(stored))
+    if found.widths is not None:
+        _column_numbers(found.widths, settings.horizon, "widths", positive=True)
     if found.view is not None:
         found.view.check()
         if (found.view.bank.seasons, found.view.bank.horizon) != (settings.seasons, settings.horizon):

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import product
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -315,7 +316,15 @@ class Bank:
         judged: Bool[np.ndarray, "row"],
         entries: Float[np.ndarray, "row profile"],
     ) -> None:
-        """The errors of the running forecasts of this row."""
+        """The errors of the running forecasts of this row; with a long horizon only every few rows."""
+        due = np.flatnonzero(judged & (state.n_rows % self.judged_every == 0))
+        if len(due) == 0:
+            return
+        if len(due) < len(state):
+            own = state.take(due)
+            self._judge(own, value[due], judged[due], entries[due])
+            state.errors[due], state.n_errors[due] = own.errors, own.n_errors
+            return
         _, _, damping = self._rates
         age = self._ages(state)  # steps ahead that each running forecast is at now
         sums = damping * (1 - damping ** age[..., None]) / (1 - damping)  # (row, origin, smoother)
@@ -325,7 +334,8 @@ class Bank:
         running = judged[:, None] & ~np.isnan(state.origin_level[..., 0]) & (age <= self.horizon)
         n_new = running.sum(axis=1)
         total = np.where(running[..., None], error, 0.0).sum(axis=1)
-        kept = np.where(n_new > 0, 1 - 1 / (4.0 * self.horizon), 1.0)  # four horizons are remembered
+        # Four horizons are remembered.
+        kept = np.where(n_new > 0, 1 - self.judged_every / (4.0 * self.horizon), 1.0)
         state.errors = kept[:, None] * state.errors + total
         state.n_errors = kept * state.n_errors + n_new
 
@@ -337,6 +347,14 @@ class Bank:
         place = (state.n_rows[rows] // stride) % ORIGINS
         state.origin_level[rows, place] = state.level[rows]
         state.origin_trend[rows, place] = state.trend[rows]
+
+    @cached_property
+    def judged_every(self) -> int:
+        """Rows between two that candidates are judged by: about eight in a horizon, and all places of a season."""
+        every = max(1, self.horizon // 8)
+        while any(gcd(every, season) > 1 for season in self.seasons):
+            every += 1
+        return every
 
     @property
     def _stride(self) -> int:

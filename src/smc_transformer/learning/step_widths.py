@@ -1,0 +1,67 @@
+"""How wide forecasts of many steps should be, step by step, beside the noise of one step.
+
+One factor on the noise (calibration.py) makes intervals of one step cover what they should. Errors of many steps add up
+in ways that the noise of one step does not tell: each later step gets a factor of its own, by which its paths are moved
+away from their median or towards it. On held-out windows, the distance of an observation from the median, in units of
+the half of its interval on that side, is below 1 for as many observations as the interval should hold; the factor is
+the quantile of these distances (split conformal prediction, averaged over two levels).
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from smc_transformer.learning.calibration import DRAWS, PARTICLES
+from smc_transformer.learning.ragged import groups_by_start, split_horizon
+from smc_transformer.model import SMCTransformer
+from smc_transformer.support.randomness import as_generator
+
+LEVELS = (0.8, 0.95)
+OBSERVATIONS = 300
+"""Held-out observations of a block of steps, at least; and as many as the belief that nothing need be changed."""
+NARROWEST, WIDEST = 0.6, 2.0
+
+
+def step_widths(
+    model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], horizon: int, n_scored: int
+) -> Float[np.ndarray, "horizon"]:
+    """The factor of each step of the horizon; 1 at the first one. All are 1 where too little was held out."""
+    distances = _distances(model, x, horizon, n_scored)  # (level, sequence, step, target)
+    observed = ~np.isnan(distances[0])
+    later = observed[:, 1:].sum()
+    n_blocks = min(horizon - 1, int(later) // OBSERVATIONS)
+    if n_blocks < 1:
+        return np.ones(horizon)
+    centres, logs = [0.0], [0.0]
+    for block in np.array_split(np.arange(1, horizon), n_blocks):
+        chosen = distances[:, :, block][:, observed[:, block]]
+        factors = [np.quantile(own, level) for own, level in zip(chosen, LEVELS, strict=True)]
+        n = chosen.shape[1]
+        centres.append(float(block.mean()))
+        logs.append(float(np.log(np.clip(factors, NARROWEST, WIDEST)).mean()) * n / (n + OBSERVATIONS))
+    return np.exp(np.interp(np.arange(horizon), centres, logs))
+
+
+@torch.no_grad()
+def _distances(
+    model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], horizon: int, n_scored: int
+) -> Float[np.ndarray, "level sequence horizon scored"]:
+    """Distances from the median in units of the half interval on that side; NaN where nothing was observed."""
+    found = np.full((len(LEVELS), len(x), horizon, n_scored), np.nan)
+    generator = as_generator(0, x.device)
+    tails = [end for level in LEVELS for end in ((1 - level) / 2, (1 + level) / 2)]
+    for group in groups_by_start(x):
+        past, future = split_horizon(group.x, horizon)
+        known = future[..., model.config.n_targets :]
+        draws = model.forecast(
+            past, future.shape[1], DRAWS, known, generator, n_particles=PARTICLES, on_collapse="uniform"
+        )
+        probabilities = torch.tensor([0.5, *tails], dtype=draws.dtype)
+        median, *ends = draws[..., :n_scored].quantile(probabilities, dim=1).double()
+        y = future[..., :n_scored].double()
+        for number in range(len(LEVELS)):
+            lower, upper = ends[2 * number : 2 * number + 2]
+            half = torch.where(y > median, upper - median, median - lower).clamp(min=1e-9)
+            found[number, group.sequences, -future.shape[1] :] = ((y - median).abs() / half).numpy()
+    return found
