@@ -64,7 +64,9 @@ def run_panel(out: Path, *, steps: int | None = None, seed: int = 0, console: Co
     _draw(forecast, panel, naive, out / "panel.png", console)
 
     forecaster.save(out / "model")
-    console.print(f"model: {out / 'model'}, for example: smct predict {out / 'model'} --probability 'y > 500 at any step'")
+    console.print(
+        f"model: {out / 'model'}, for example: smct predict {out / 'model'} --probability 'y > 500 at any step'"
+    )
     _write_page(forecaster, panel, out / "report.html", console)
     return scores
 
