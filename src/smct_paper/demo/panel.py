@@ -4,7 +4,6 @@ The last year of every series is held out of the fit. It is forecast by the mode
 units of each series' own mean, so that all series count alike.
 """
 
-import itertools
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -20,14 +19,15 @@ from smc_transformer.empirical import Samples
 from smc_transformer.forecaster import Forecast, Forecaster
 from smc_transformer.scores import target_scores
 from smct_paper.demo.seasonal_naive import seasonal_naive
-from smct_paper.demo.simulated_panel import simulated_panel
+from smct_paper.demo.simulated_panel import KINDS, simulated_panel
 
 HORIZON = SEASON = 12
 N_PATHS = 1000
 COLUMNS = {"crps": "CRPS", "covered_80": "in 80 %", "covered_95": "in 95 %", "width_95": "width of 95 %"}
-SHOWN_YEARS = 6
+SHOWN_YEARS = 4
 """In the picture, before the forecast."""
-SHOWN_OF_A_KIND = 2
+SHOWN = ("01", "05")
+"""Numbers of the series of each kind that the picture has; the second has a gap."""
 
 Rows = Float[np.ndarray, "series time"]
 Draws = Float[np.ndarray, "series draw horizon"]
@@ -37,10 +37,9 @@ def run_panel(out: Path, *, steps: int | None = None, seed: int = 0, console: Co
     """Fit, forecast, score, draw and report; returns the scores by method. Arguments as those of `run_demo`."""
     panel = simulated_panel(seed)
     panel.to_csv(out / "panel.csv", index=False)
-    console.print(
-        f"{out / 'panel.csv'}: {len(panel)} rows of {panel['unique_id'].nunique()} monthly series, [bold]simulated[/bold]: "
-        "trend, season, unequal lengths, some gaps. The last year is held out."
-    )
+    size = f"{len(panel)} rows of {panel['unique_id'].nunique()} monthly series"
+    what = "trend, season, unequal lengths, some gaps"
+    console.print(f"{out / 'panel.csv'}: {size}, [bold]simulated[/bold]: {what}. The last year is held out.")
     wide = panel.pivot(index="ds", columns="unique_id", values="y").asfreq("MS")
     known = panel[panel["ds"] <= wide.index[-HORIZON - 1]]
 
@@ -122,12 +121,12 @@ def _picture(forecast: Forecast, panel: pd.DataFrame, naive: Rows) -> Any:
     from smc_transformer.charts.style import GREY, INK, RED
     from smc_transformer.report.series_charts import panel_title, shared_legend
 
-    kinds = itertools.groupby(sorted(forecast.names), key=lambda name: name.split("-")[0])
-    shown = [list(names)[:SHOWN_OF_A_KIND] for _, names in kinds]
     figure = Figure(figsize=(13, 9), layout="constrained")
-    axes = figure.subplots(len(shown), SHOWN_OF_A_KIND, squeeze=False)
-    for row, names in zip(axes, shown, strict=True):
-        for ax, name in zip(row, names, strict=True):
+    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.1)
+    axes = figure.subplots(len(KINDS), len(SHOWN), squeeze=False)
+    for row, kind in zip(axes, KINDS, strict=True):
+        for ax, chosen in zip(row, SHOWN, strict=True):
+            name = f"{kind}-{chosen}"
             number = forecast.names.index(name)
             times = forecast.times[number]
             own = panel[panel["unique_id"] == name].set_index("ds").asfreq("MS").reset_index()

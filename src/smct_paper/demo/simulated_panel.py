@@ -1,6 +1,7 @@
 """Thirty monthly series, simulated: sales of goods that people buy in summer, in winter, or all year.
 
-    log y_t = level_t + season(month of t) + noise_t,   level_t = level_{t-1} + slope_t,   slope_t = 0.98 slope_{t-1} + e
+    log y_t = level_t + season(month of t) + noise_t
+    level_t = level_{t-1} + slope_t + noise,   slope_t = 0.98 slope_{t-1} + noise
 
 The season's shape is that of the kind of goods, its strength that of the series. Lengths are unequal, and values and
 whole rows are missing in some series. Nothing here was measured by anybody.
