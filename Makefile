@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[experiments,dev]"
 	@touch $(READY)
 
-demo: setup  ## Train on synthetic data, print the scores, draw the pictures
+demo: setup  ## The model beside the best possible one; a small panel from table to report page
 	$(BIN)/smct demo --out demo
 
 test: setup  ## Run all tests (slow ones too)

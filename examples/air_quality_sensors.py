@@ -28,14 +28,7 @@ table = pd.DataFrame(data.values, columns=list(data.columns))[SENSORS].assign(un
 table = table[-1500:]  # the last two months
 print(f"{len(table)} hours, {table[SENSORS[0]].isna().sum()} of them without a value, up to {table['ds'].iloc[-1]}")
 
-forecaster = Forecaster(
-    input_size=24,
-    horizon=12,
-    targets=SENSORS,
-    freq="h",
-    calendar=["hour"],
-    training={"likelihood_steps": steps, "forecast_steps": steps},
-)
+forecaster = Forecaster(horizon=12, targets=SENSORS, training={"likelihood_steps": steps, "forecast_steps": steps})
 past, days = table[:-120], 10
 forecaster.fit(past)
 

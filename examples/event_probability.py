@@ -24,13 +24,8 @@ for name, wet in [("north", 0.15), ("south", 0.3)]:
         level[day] = 80 + 0.95 * (level[day - 1] - 80) + rain - 6 * wet + random.normal(0, 0.5)
     tables.append(pd.DataFrame({"unique_id": name, "ds": days, "level": level}))
 
-forecaster = Forecaster(
-    input_size=28,
-    horizon=14,
-    targets="level",
-    freq="D",
-    training={"likelihood_steps": steps, "forecast_steps": steps},
-).fit(pd.concat(tables))
+forecaster = Forecaster(horizon=14, training={"likelihood_steps": steps, "forecast_steps": steps})
+forecaster.fit(pd.concat(tables))
 forecast = forecaster.forecast(n_paths=4000)
 
 for event in (

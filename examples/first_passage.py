@@ -24,13 +24,8 @@ for name in ("drone", "rover", "beacon"):
         values.append(charge)
     tables.append(pd.DataFrame({"unique_id": name, "ds": hours, "charge": values}))
 
-forecaster = Forecaster(
-    input_size=48,
-    horizon=24,
-    targets="charge",
-    freq="h",
-    training={"likelihood_steps": steps, "forecast_steps": steps},
-).fit(pd.concat(tables))
+forecaster = Forecaster(horizon=24, training={"likelihood_steps": steps, "forecast_steps": steps})
+forecaster.fit(pd.concat(tables))
 passage = forecaster.forecast(n_paths=4000).first_passage(30, above=False)
 
 for name, own in passage.groupby("unique_id", sort=False):

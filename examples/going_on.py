@@ -26,9 +26,7 @@ load = pd.DataFrame(
 )
 known, new = load[:700], load[700:]
 
-forecaster = Forecaster(
-    input_size=24, horizon=8, freq="15min", training={"likelihood_steps": steps, "forecast_steps": steps}
-)
+forecaster = Forecaster(horizon=8, training={"likelihood_steps": steps, "forecast_steps": steps})
 started = time.perf_counter()
 forecaster.fit(known)
 print(f"fit on {len(known)} rows: {time.perf_counter() - started:.1f} seconds")

@@ -28,12 +28,7 @@ sales = pd.DataFrame(
 )
 
 forecaster = Forecaster(
-    input_size=21,
-    horizon=7,
-    freq="D",
-    future_inputs=["promotion"],
-    calendar=["weekday"],
-    training={"likelihood_steps": steps, "forecast_steps": steps},
+    horizon=7, future_inputs=["promotion"], training={"likelihood_steps": steps, "forecast_steps": steps}
 )
 forecaster.fit(sales)
 

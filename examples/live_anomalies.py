@@ -35,7 +35,10 @@ sizes = np.where(np.arange(12) % 3 == 0, 3.0, 0.6) * random.choice([-1, 1], 12)
 live.loc[faults, "y"] += sizes  # within the daily range, most of them
 
 forecaster = Forecaster(
-    input_size=32, horizon=4, freq="30min", training={"likelihood_steps": steps, "forecast_steps": steps}
+    input_size=32,
+    horizon=4,
+    scaling="standard",  # not "local": a view that follows the level would follow a fault too
+    training={"likelihood_steps": steps, "forecast_steps": steps},
 )
 forecaster.fit(quiet)
 

@@ -1,16 +1,12 @@
-"""Daily sales of three shops: fit, forecast two weeks, draw (writes forecast.png).
+"""Daily sales of three shops: two lines to a forecast of two weeks, and a picture of it (writes forecast.png).
 
-python examples/quick_start.py [steps of training]
+python examples/quick_start.py
 """
-
-import sys
 
 import numpy as np
 import pandas as pd
 
 from smc_transformer import Forecaster
-
-steps = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 
 # A long table: one row for each series and time.
 random = np.random.default_rng(0)
@@ -27,17 +23,14 @@ sales = pd.concat(
     for shop, size in [("harbour", 40), ("market", 80), ("station", 120)]
 )
 
-forecaster = Forecaster(
-    input_size=28,
-    horizon=14,
-    freq="D",
-    calendar=["weekday"],
-    training={"likelihood_steps": steps, "forecast_steps": steps},
-)
-forecaster.fit(sales)
+forecaster = Forecaster(horizon=14).fit(sales)
 table = forecaster.predict(level=[80, 95])
+
 print(table.head(7).to_string(index=False, float_format="%.1f"))
+print("\nchosen from the table, as nothing else was said:")
+for setting, words in forecaster.report.chosen.items():
+    print(f"  {setting}: {words}")
 
 axes = forecaster.forecast().plot(series="market", history=sales.groupby("unique_id").tail(60))
 axes.figure.savefig("forecast.png")
-print("forecast.png shows the shop at the market")
+print("\nforecast.png shows the shop at the market")

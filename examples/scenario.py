@@ -24,10 +24,8 @@ for day in range(1, 500):
 table = pd.DataFrame({"unique_id": "grid", "ds": days, "price": price, "demand": demand})
 
 forecaster = Forecaster(
-    input_size=28,
     horizon=14,
-    targets=["price", "demand"],
-    freq="D",
+    targets=["price", "demand"],  # two columns hold numbers: which are forecast has to be said
     training={"likelihood_steps": steps, "forecast_steps": steps},
 ).fit(table)
 

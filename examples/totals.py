@@ -26,13 +26,8 @@ sales = pd.concat(
     for shop, size in [("harbour", 40), ("market", 80), ("station", 120)]
 )
 
-forecaster = Forecaster(
-    input_size=28,
-    horizon=14,
-    freq="D",
-    calendar=["weekday"],
-    training={"likelihood_steps": steps, "forecast_steps": steps},
-).fit(sales)
+forecaster = Forecaster(horizon=14, training={"likelihood_steps": steps, "forecast_steps": steps})
+forecaster.fit(sales)
 forecast = forecaster.forecast(n_paths=4000)
 
 print("two weeks of each shop")

@@ -39,13 +39,7 @@ rooms = pd.concat(
 rooms = rooms[~((rooms["unique_id"] == "office") & rooms["ds"].between("2024-03-20", "2024-03-22"))]  # rows are absent
 rooms.loc[(rooms["unique_id"] == "cellar") & (rooms["ds"].dt.hour == 3), "y"] = np.nan  # values are missing
 
-forecaster = Forecaster(
-    input_size=24,
-    horizon=12,
-    freq="h",
-    calendar=["hour"],
-    training={"likelihood_steps": steps, "forecast_steps": steps},
-)
+forecaster = Forecaster(horizon=12, training={"likelihood_steps": steps, "forecast_steps": steps})
 forecaster.fit(rooms)
 for name, table in forecaster.predict(level=90).groupby("unique_id", sort=False):
     width = (table["y-hi-90"] - table["y-lo-90"]).mean()

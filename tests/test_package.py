@@ -1,15 +1,12 @@
 """The package as a whole: quick to import, free of optional packages, with a command line that helps."""
 
-import json
 import subprocess
 import sys
 
 import pytest
-from rich.console import Console
 
 import smc_transformer
 from smc_transformer import cli
-from smct_paper.demo import run_demo
 
 
 def run_python(code):
@@ -69,24 +66,6 @@ def test_wrong_usage_exits_with_two_and_says_why(arguments, capsys):
         cli.main(arguments)
     assert stop.value.code == 2
     assert "error:" in capsys.readouterr().err
-
-
-def test_demo_prints_its_table_and_saves_scores_and_pictures(tmp_path, capsys):
-    assert cli.main(["demo", "--epochs", "1", "--out", str(tmp_path / "demo")]) == 0
-    printed = capsys.readouterr().out
-    for word in ("mse", "dist-mse", "PICP", "MPIW", "CRPS", "NLL", "Bayes-optimal"):
-        assert word in printed
-    scores = json.loads((tmp_path / "demo" / "scores.json").read_text())
-    assert 0.45 < scores["Bayes-optimal"]["mse"] < 0.55
-    for name in ("predictive.png", "genealogy.png"):
-        assert (tmp_path / "demo" / name).read_bytes().startswith(b"\x89PNG")
-
-
-def test_demo_without_matplotlib_still_scores(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    run_demo(tmp_path, epochs=1, console=Console())
-    assert "they need matplotlib" in capsys.readouterr().out
-    assert (tmp_path / "scores.json").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_reported_before_the_work(capsys):

@@ -11,7 +11,7 @@ from helpers.user_encoders import MovingAverages
 
 README = Path(__file__).parents[1] / "README.md"
 SHORTER = {  # trainings of a few steps
-    'calendar=["weekday"]': 'calendar=["weekday"], training={"likelihood_steps": 2, "forecast_steps": 2}',
+    "Forecaster(horizon=12)": 'Forecaster(horizon=12, training={"likelihood_steps": 2, "forecast_steps": 2})',
     "epochs=10": "epochs=1",
 }
 
@@ -33,6 +33,7 @@ def test_the_snippets_run(tmp_path, monkeypatch):
     names = {
         "sales": daily_sales("2024-01-01", 60),
         "new_rows": daily_sales("2024-03-01", 2),
+        "given": pd.DataFrame({"unique_id": ["a"], "ds": pd.to_datetime(["2024-03-05"]), "y": [10.0]}),
         "MyNetwork": lambda: MovingAverages(1, 32),
         "x_with_nan": x.index_fill(1, torch.tensor(4), torch.nan),
         "x_0": x[:1, 0],

@@ -1,6 +1,5 @@
-"""The demonstration: train on Model I, whose true distribution is known, and compare the learned one with it."""
+"""Train on Model I, whose true distribution is known, and compare the learned one with it."""
 
-import json
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -24,15 +23,13 @@ GENEALOGY_PARTICLES, DEGENERACY_PARTICLES = 12, 60
 COLUMNS = {"mse": "mse", "dist_mse": "dist-mse", "picp": "PICP", "mpiw": "MPIW", "crps": "CRPS", "nll": "NLL"}
 
 
-def run_demo(
+def run_known_law(
     out: Path, *, dataset: str = "model1", epochs: int = 10, n_particles: int = 10, seed: int = 0, console: Console
 ) -> dict[str, dict[str, float]]:
     """Train on synthetic data ("model1", "model2" or "model3"), score against the Bayes-optimal forecast, and draw.
 
-    scores.json and the pictures go to the folder `out`; the seed is that of data, weights and training. Returns the
-    scores by model.
+    The pictures go to the folder `out`; the seed is that of data, weights and training. Returns the scores by model.
     """
-    out.mkdir(parents=True, exist_ok=True)
     source = SYNTHETIC[dataset]
     split = split_sequences(source.sample(N_SEQUENCES, N_STEPS, generator=seed))
     model = SMCTransformer.from_settings({"n_particles": n_particles}, generator=seed)
@@ -68,7 +65,6 @@ def run_demo(
     share = float((parts.between / (parts.between + parts.within)).mean())
     console.print(f"share of the predictive variance between particles: {share:.1%}")
 
-    (out / "scores.json").write_text(json.dumps(scores, indent=2) + "\n")
     try:
         pictures = _pictures(model, split.test, result, truth, seed)
     except ImportError:
