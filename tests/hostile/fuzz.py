@@ -36,6 +36,8 @@ SECONDS = 30
 """Of a case; more is a hang."""
 MEMORY = 12 * 2**30
 """Bytes of the process: what asks for more gets an error, and does not stop the machine."""
+START = 600
+"""Seconds in which the process must have begun: it imports torch and trains a model."""
 BAD = ("foreign", "silent", "crash", "hang")
 
 
@@ -532,16 +534,15 @@ def run(jobs, *, show=False, until=float("inf")):
             )
             worker.stdin.write(given)
             worker.stdin.close()
-            changed, size = time.monotonic(), -1
+            changed, size, hung = time.monotonic(), 0, False
             while worker.poll() is None:
                 time.sleep(0.2)
                 if log.stat().st_size != size:
                     changed, size = time.monotonic(), log.stat().st_size
-                if time.monotonic() - changed > 4 * SECONDS:
+                hung = time.monotonic() - changed > (4 * SECONDS if size else START)
+                if hung:
                     worker.kill()
                     worker.wait()
-                    break
-            hung = time.monotonic() - changed > 4 * SECONDS
             for line in log.read_text(errors="replace").splitlines():
                 kind, number, outcome, *said = line.split(" ", 3)
                 if outcome != "begun":
