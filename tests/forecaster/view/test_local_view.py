@@ -99,3 +99,14 @@ def test_constants_survive_json():
     assert (again.bank, again.noise, again.floor, again.counts) == (view.bank, view.noise, view.floor, view.counts)
     with pytest.raises(ValueError, match="candidates"):
         LocalView.from_dict({**view.to_dict(), "seasons": [3, 4]})
+
+
+def test_many_columns_are_looked_at_in_parts(monkeypatch):
+    columns = [column(40, seed) for seed in range(5)]
+    view = fitted(columns)
+    state = view.bank.begin(5)
+    trace(view, state, columns)
+    whole = view.glance(state, 7)
+    monkeypatch.setattr("smc_transformer.forecaster.view.local.NUMBERS_AT_ONCE", 2 * 7 * view.bank.n_candidates)
+    for one, other in zip(view.glance(state, 7), whole, strict=True):
+        np.testing.assert_array_equal(one, other)

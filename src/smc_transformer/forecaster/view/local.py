@@ -34,6 +34,8 @@ PRIOR_NOISE = 4.0
 """The same for the typical error in units of the size."""
 LEAST_NOISE = 0.05
 """Of the typical error of all series: no series is thought to be quieter."""
+NUMBERS_AT_ONCE = 2**23
+"""Forecasts of candidates that are held at a time (64 MiB)."""
 ROWS_TO_FIT, SERIES_TO_FIT = 600, 300
 """Last rows and evenly chosen series that the constants of a panel are taken from."""
 
@@ -98,6 +100,13 @@ class LocalView:
 
     def glance(self, state: BankState, n_steps: int) -> Glance:
         """What is said about the next rows, from where the series are."""
+        at_once = max(1, NUMBERS_AT_ONCE // (n_steps * self.bank.n_candidates))
+        if len(state) > at_once:
+            parts = [
+                self.glance(state.take(slice(start, start + at_once)), n_steps)
+                for start in range(0, len(state), at_once)
+            ]
+            return Glance(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
         candidates = self.bank.ahead(state, n_steps)
         weights = self.weights(state)
         anchor = np.einsum("rsc,rc->rs", candidates, weights)
