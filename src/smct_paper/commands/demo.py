@@ -17,7 +17,8 @@ def add(commands: Commands) -> None:
         description=(
             "First trains an SMC Transformer on a synthetic series whose distribution is known, and prints its scores "
             "beside the best possible ones, its intervals drawn against the true 95 % band. Then forecasts a small "
-            "panel of simulated monthly series, nothing set but the horizon: prints what was chosen and the scores of the last year, held out, beside a seasonal naive "
+            "panel of simulated monthly series, nothing set but the horizon: prints what was chosen and "
+            "the scores of the last year, held out, beside a seasonal naive "
             "forecast. Saves pictures, the panel, the model, and a report page."
         ),
         epilog="example: smct demo --dataset model2 --epochs 15 --out demo",
