@@ -34,12 +34,7 @@ faults = np.sort(random.choice(np.arange(10, 300, 8), 12, replace=False))
 sizes = np.where(np.arange(12) % 3 == 0, 3.0, 0.6) * random.choice([-1, 1], 12)
 live.loc[faults, "y"] += sizes  # within the daily range, most of them
 
-forecaster = Forecaster(
-    input_size=32,
-    horizon=4,
-    scaling="standard",  # not "local": a view that follows the level would follow a fault too
-    training={"likelihood_steps": steps, "forecast_steps": steps},
-)
+forecaster = Forecaster(horizon=4, training={"likelihood_steps": steps, "forecast_steps": steps})
 forecaster.fit(quiet)
 
 alarms = []
