@@ -160,7 +160,8 @@ class Forecaster:
         resumed = None if checkpoint is None else Path(checkpoint)
         model, report = train(panel, examples, progress=progress, checkpoint=resumed)
         until = {series.name: series.times[-1] for series in given}
-        fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, derived_generator(settings.seed, 1))
+        generator = derived_generator(settings.seed, 1)
+        fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, generator, words)
         fitted.following, _ = fitted.follow_viewed(viewed, states, fitted.generator)
         self.settings = settings
         self._fitted, self._seen, self.report = fitted, None, replace(report, chosen=words)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,6 +99,7 @@ class Fitted:
     following: Following
     trained_until: dict[Name, Any]  # the last time of each series that the fit has seen
     generator: Generator  # of the filter; forecasts use copies of it
+    chosen: dict[str, str] = field(default_factory=dict)  # settings that the table has told, in words
 
     @property
     def some_time(self) -> Any:

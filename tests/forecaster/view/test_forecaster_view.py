@@ -90,6 +90,7 @@ def test_saved_and_loaded_with_its_view(fitted, tmp_path):
     fitted.save(tmp_path / "model")
     loaded = Forecaster.load(tmp_path / "model")
     pd.testing.assert_frame_equal(loaded.predict(), fitted.predict())
+    assert loaded.fitted.chosen == fitted.report.chosen
     new = pd.concat([series(f"s{k}", [10.0 ** (k + 1)], start=60) for k in range(4)])
     again = Forecaster.load(tmp_path / "model")
     pd.testing.assert_frame_equal(loaded.update(new), again.update(new))

@@ -106,6 +106,13 @@ def _check_distribution(made: SMCTransformer) -> None:
         raise ValueError("the weights of the observation model make no distribution")
 
 
+def words(stored: Any) -> dict[str, str]:
+    """What was chosen from the table, in words; older files do not tell."""
+    if not isinstance(stored, dict) or not all(isinstance(one, str) for pair in stored.items() for one in pair):
+        raise TypeError(f"choices must be texts by the names of settings, got {stored!r}")
+    return dict(stored)
+
+
 def name(stored: Any) -> Name:
     """The name of a series."""
     if isinstance(stored, bool) or not isinstance(stored, (str, int)):

@@ -60,6 +60,7 @@ def replace_folder(path: Path, fitted: Fitted, number: str) -> None:
             "fit": number,
             "settings": fitted.settings.to_dict(),
             "scaling": fitted.panel.to_dict(),
+            "chosen": fitted.chosen,
         }
         with replacing(unfinished / CONFIG) as file:
             file.write((json.dumps(sealed(config), indent=2) + "\n").encode())
@@ -102,6 +103,7 @@ def load_fitted(path: Path) -> Fitted:
     with contents.damage(path / CONFIG, SavedForecasterError):
         settings = Settings.from_dict(config["settings"])
         panel = contents.panel(config["scaling"], settings)
+        chosen = contents.words(config.get("chosen", {}))
     weights, _ = _read_tensors(path / MODEL, number, is_sealed)
     with contents.damage(path / MODEL, SavedForecasterError):
         model = contents.model(settings, weights)
@@ -110,7 +112,7 @@ def load_fitted(path: Path) -> Fitted:
         following, until = _following(tensors, header, settings, model, panel)
         generator = Generator()
         generator.set_state(tensors["generator"])
-    return Fitted(settings, model, panel, following, until, generator)
+    return Fitted(settings, model, panel, following, until, generator, chosen)
 
 
 def _following(

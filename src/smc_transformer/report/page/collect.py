@@ -92,6 +92,7 @@ def settings_rows(forecaster: Forecaster) -> list[tuple[str, str]]:
     asked = {name: value for name, value in forecaster.settings.to_dict().items() if name != "config"}
     rows = {name.replace("_", " "): _text(value) for name, value in asked.items()}
     fitted = forecaster.fitted
+    rows |= {f"chosen from the table: {name.replace('_', ' ')}": text for name, text in fitted.chosen.items()}
     described = fitted.panel.describe([one.view for one in fitted.following.series.values()])
     if described is not None:
         rows["local view"] = described
