@@ -18,7 +18,7 @@ def test_a_fit_says_what_it_found(capsys, tmp_path):
     options = ("--calendar", "hour", "--past-inputs", "x", "--scaling", "y=robust", "x=none", "--seed", "3")
     code, out, _ = run(capsys, "fit", data, *QUICK, *options, "--out", tmp_path / "model")
     assert code == 0
-    assert "frequency: h (found in the times" in out
+    assert "frequency: 'h', which all times lie on" in out
     assert "1 series, 40 rows" in out
     settings = Forecaster.load(tmp_path / "model").settings
     assert (settings.freq, settings.horizon, settings.input_size, settings.seed) == ("h", 4, 10, 3)
