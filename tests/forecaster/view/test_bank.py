@@ -9,6 +9,7 @@ from smc_transformer.forecaster.view.bank import (
     LEVEL_RATES,
     ORIGINS,
     PROFILE_LEVEL_RATE,
+    PROFILE_LEVEL_SEASONS,
     PROFILE_RATES,
     TRENDS,
     Bank,
@@ -69,7 +70,7 @@ class Naive:
                 level, slope = level + gain * error, slope + gain * beta * error
             self.level, self.slope = level, slope
             if self.m is not None and not np.isnan(y):
-                gain = max(PROFILE_LEVEL_RATE, 1 / (self.n_observed + 1))
+                gain = max(min(PROFILE_LEVEL_RATE, PROFILE_LEVEL_SEASONS / self.m), 1 / (self.n_observed + 1))
                 error = min(max(y / self.reference - entry, -1), 1) if self.multiplies else y - self.reference - entry
                 step = max(self.profile_rate, 1 / (self.visits[place] + 1.5)) * (1 - gain / 2)
                 self.profile[place] = entry + step * error
@@ -115,7 +116,7 @@ def test_a_horizon_is_nothing_else_than_missing_rows():
 def test_errors_are_those_of_free_running_forecasts(horizon, every):
     """Started every few rows, left alone over the horizon; profiles go on learning, as they do where it matters."""
     bank, y = Bank((), horizon), some_series(80, 2)
-    state, stride, kept = bank.begin(1), horizon // ORIGINS, 1 - every / (4 * horizon)
+    state, stride, kept = bank.begin(1), horizon // ORIGINS, 1 - every / bank.memory
     starts: dict[int, np.ndarray] = {}
     errors, count = np.zeros(bank.n_candidates), 0.0
     for t, value in enumerate(y):
@@ -135,6 +136,24 @@ def test_judged_rows_are_in_all_places_of_a_season(seasons, horizon, every):
     for season in seasons:
         places = {row % season for row in range(0, season * 200, Bank(seasons, horizon).judged_every)}
         assert len(places) == season
+
+
+def test_a_long_season_begins_as_the_short_one_in_it():
+    """Until a place of the week has had a value, it has the entry of its hour; hour 3 of day 1 is place 9 of 12."""
+    bank, y = Bank((6, 12), 5), some_series(9, 6)
+    state = fed(bank, [y])
+    said = bank.ahead(state, 3)[0]  # rows 9, 10 and 11: places of the long season that are new
+    short, long = (np.array([f"season {m}, " in name for name in bank.names()]) for m in (6, 12))
+    levels = state.level[0][short] + state.trend[0][short]
+    assert (said[0][short] != levels).any()
+    entries = bank.profile_entries(state, 3)[0]  # (step, profile)
+    half = entries.shape[1] // 2
+    np.testing.assert_array_equal(entries[:, half:], entries[:, :half])
+    for value in some_series(12, 7):
+        bank.observe(state, np.array([value]))
+    entries = bank.profile_entries(state, 3)[0]
+    assert (entries[:, half:] != entries[:, :half]).any()
+    assert long.any()
 
 
 def test_series_do_not_know_each_other_and_begin_when_they_begin():

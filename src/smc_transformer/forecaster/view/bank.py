@@ -24,12 +24,15 @@ from jaxtyping import Bool, Float, Int
 LEVEL_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)
 TRENDS = ((0.0, 0.0), (0.1, 0.9), (0.1, 0.97))  # rate of the trend, and its damping phi
 PROFILE_RATES = (0.05, 0.3)
-PROFILE_LEVEL_RATE = 0.2
-"""Rate of the level that profiles are learned against: all candidates of a profile share it."""
+PROFILE_LEVEL_RATE, PROFILE_LEVEL_SEASONS = 0.2, 2.0
+"""Rate of the level that profiles are learned against, and, divided by the length of the season, its largest value: a
+level that follows the season itself would hide it. All candidates of a profile share the level."""
 SIZE_RATE = 0.1
 """Rate of the typical size |y|."""
 ORIGINS = 4
 """Forecasts of each candidate that are running at a time, evenly apart, by which it is judged."""
+MEMORY_HORIZONS, MEMORY_SEASONS = 4.0, 3.0
+"""How long errors are remembered."""
 ROWS_BEFORE_JUDGING = 2
 MOST_ROWS = 2**53
 """Of a state that was saved."""
@@ -216,7 +219,7 @@ class Bank:
         _, _, damping = self._rates
         sums = np.stack([np.power.outer(damping, np.arange(1, h + 1)).sum(axis=-1) for h in steps])  # (step, smoother)
         base = self._split(state.level)[:, None] + sums[None, :, None] * self._split(state.trend)[:, None]
-        return self._with_profiles(base, self._entries(state, steps))
+        return self._with_profiles(base, self.profile_entries(state, n_steps))
 
     def seasonal(self, state: BankState, n_steps: int) -> Float[np.ndarray, "row step season"]:
         """The last values seen one season, or several, before the next steps; NaN where there are none."""
@@ -247,7 +250,7 @@ class Bank:
         value = np.where(seen, y, 0.0)[:, None]
         learns = (seen & ~first)[:, None]
         now = self._places(state, np.zeros(1, dtype=int))[:, 0]  # (row, season)
-        entries = self._entries(state, np.zeros(1, dtype=int) + 1)[:, 0]  # (row, profile)
+        entries = self.profile_entries(state, 1)[:, 0]  # (row, profile)
         self._judge(state, value, seen & ~first, entries)
         self._smooth(state, value, learns, entries)
         self._learn_profiles(state, value, learns, now)
@@ -294,14 +297,15 @@ class Bank:
             return
         season, multiplies, rate = self._of_profile
         places = self._offsets + (state.n_rows[:, None] % self._lengths)
-        entry = np.take_along_axis(state.profiles, places, axis=1)
+        entry = self.profile_entries(state, 1)[:, 0]
         visits = np.take_along_axis(state.visits, now, axis=1)[:, season]
         level = state.reference
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(level != 0, value / level, 1.0)  # what the entry would have to be
         error = np.where(multiplies, np.clip(ratio - entry, -1.0, 1.0), value - level - entry)
         error = np.where(learns, error, 0.0)
-        gain = np.maximum(PROFILE_LEVEL_RATE, 1 / (state.n_observed + 1.0)[:, None])
+        level_rate = np.minimum(PROFILE_LEVEL_RATE, PROFILE_LEVEL_SEASONS / self._lengths)
+        gain = np.maximum(level_rate, 1 / (state.n_observed + 1.0)[:, None])
         entry_gain = np.maximum(rate, 1 / (visits + 1.5)) * (1 - gain / 2)
         learned = entry + entry_gain * error
         learned = np.where(multiplies, np.clip(learned, SMALLEST_FACTOR, LARGEST_FACTOR), learned)
@@ -334,8 +338,7 @@ class Bank:
         running = judged[:, None] & ~np.isnan(state.origin_level[..., 0]) & (age <= self.horizon)
         n_new = running.sum(axis=1)
         total = np.where(running[..., None], error, 0.0).sum(axis=1)
-        # Four horizons are remembered.
-        kept = np.where(n_new > 0, 1 - self.judged_every / (4.0 * self.horizon), 1.0)
+        kept = np.where(n_new > 0, 1 - self.judged_every / self.memory, 1.0)
         state.errors = kept[:, None] * state.errors + total
         state.n_errors = kept * state.n_errors + n_new
 
@@ -347,6 +350,11 @@ class Bank:
         place = (state.n_rows[rows] // stride) % ORIGINS
         state.origin_level[rows, place] = state.level[rows]
         state.origin_trend[rows, place] = state.trend[rows]
+
+    @property
+    def memory(self) -> float:
+        """Rows for which errors are remembered: four horizons, and of each season several."""
+        return max(MEMORY_HORIZONS * self.horizon, MEMORY_SEASONS * max(self.seasons, default=1))
 
     @cached_property
     def judged_every(self) -> int:
@@ -373,12 +381,26 @@ class Bank:
             return np.zeros((len(state), len(steps), 0), dtype=int)
         return self._season_offsets + (state.n_rows[:, None, None] + steps[:, None]) % lengths
 
-    def _entries(self, state: BankState, steps: Int[np.ndarray, "step"]) -> Float[np.ndarray, "row step profile"]:
-        """The profile entries of rows ahead: step 1 is the next row."""
+    def profile_entries(self, state: BankState, n_steps: int) -> Float[np.ndarray, "row step profile"]:
+        """The profile entries of the next rows.
+
+        A place of a season that has had no value yet has the entry of the shorter season before it, if that fits in.
+        """
         if not self.seasons:
-            return np.zeros((len(state), len(steps), 0))
-        places = self._offsets + (state.n_rows[:, None, None] + steps[:, None] - 1) % self._lengths
-        return np.take_along_axis(state.profiles, places.reshape(len(state), -1), axis=1).reshape(places.shape)
+            return np.zeros((len(state), n_steps, 0))
+        steps = np.arange(n_steps)
+        places = self._offsets + (state.n_rows[:, None, None] + steps[:, None]) % self._lengths
+        entries = np.take_along_axis(state.profiles, places.reshape(len(state), -1), axis=1).reshape(places.shape)
+        if len(self.seasons) == 1:
+            return entries
+        seasonal = self._places(state, steps)
+        visits = np.take_along_axis(state.visits, seasonal.reshape(len(state), -1), axis=1).reshape(seasonal.shape)
+        by_season = entries.reshape(*entries.shape[:2], len(self.seasons), -1)
+        for number in range(1, len(self.seasons)):
+            if self.seasons[number] % self.seasons[number - 1] == 0:
+                is_new = (visits[..., number] == 0)[..., None]
+                by_season[..., number, :] = np.where(is_new, by_season[..., number - 1, :], by_season[..., number, :])
+        return entries
 
     def _split(self, candidates: np.ndarray) -> np.ndarray:
         """(..., candidate) as (..., 1 + profile, smoother)."""
