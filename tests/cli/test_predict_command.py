@@ -100,7 +100,7 @@ def test_scores_and_anomalies(capsys, model, data, tmp_path):
     fault = write(table, tmp_path / "fault.csv")
     code, out, err = run(capsys, "score", model, "--data", fault, "--level", 99.9, "--anomalies")
     assert code == 0
-    assert any(line.startswith("a,2024-01-02 16:00:00,y,1000.0,") for line in out.splitlines()[1:3]), out
+    assert any(line.startswith("a,2024-01-02 16:00:00,y,1000.0,") for line in out.splitlines()[1:5]), out
     assert " of 138 values outside 99.9 % intervals" in err
     found = run_json(capsys, "score", model, "--new", write(rows_after((80, 60), 2), tmp_path / "new.csv"))
     assert found["values"] == 4
