@@ -44,6 +44,13 @@ NAN, INFINITY = float("nan"), float("inf")
 CASES = [random_case(seed) for seed in range(100)]
 SINGLE_CASES = [random_case(seed) for seed in range(1000, 1060)]
 WHOLE = {"particle_filter": 1}
+
+
+def of_filter(calls):
+    """The calls without those of a GRU's embeddings, which C makes before the filter."""
+    return {name: count for name, count in calls.items() if name != "encode_trees"}
+
+
 SCHEMES = OPTIONS["resampling"]
 
 
@@ -72,7 +79,7 @@ def test_the_cases_have_every_option_and_the_extreme_sizes():
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_filter_finds_what_torch_finds(case, calls):
     assert_same_filter(case.model(), case.sequences(), case.noise())
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
 
 
 def test_the_filter_finds_what_torch_finds_in_float32(calls):
@@ -98,7 +105,7 @@ def test_the_filter_finds_what_torch_finds_in_float32(calls):
                 values if values.ndim == 2 else values.transpose(1, 2) for values in (found[name], wanted[name])
             )
             assert_same(one[before], other[before], rounding, f"{case}: {name}", largest_number(wanted, name))
-    assert calls == {"particle_filter": len(SINGLE_CASES)}
+    assert of_filter(calls) == {"particle_filter": len(SINGLE_CASES)}
     assert n_compared > 0.97 * n_steps
 
 
@@ -114,7 +121,7 @@ def test_any_number_of_threads_finds_the_same_to_the_bit(dtype, calls, set_threa
     for name, expected in found[0].items():
         assert torch.equal(found[1][name], expected), name
         assert torch.equal(found[2][name], expected), name
-    assert calls == {"particle_filter": 3}
+    assert of_filter(calls) == {"particle_filter": 3}
     assert calls.threads == {1, 2, 3}
 
 
@@ -128,7 +135,7 @@ def test_sequences_and_noise_may_lie_in_memory_as_they_like(calls):
     for other in (scattered, one_unlike_the_others):
         result = assert_same_filter(model, x.mT.contiguous().mT, other)
         assert_same(result.log_increments, expected.log_increments)
-    assert calls == {"particle_filter": 3}
+    assert of_filter(calls) == {"particle_filter": 3}
 
 
 def test_attention_is_left_out_unless_it_is_asked_for(calls):
@@ -138,7 +145,7 @@ def test_attention_is_left_out_unless_it_is_asked_for(calls):
     assert result.attention is None
     expected, _ = run_filter(model, x, noise)
     assert torch.equal(result.log_weights, expected.log_weights)
-    assert calls == {"particle_filter": 2}
+    assert of_filter(calls) == {"particle_filter": 2}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -153,7 +160,7 @@ def test_scores_and_densities_far_from_zero_neither_overflow_nor_vanish(dtype, c
     assert (latents.query * latents.key).max() > 2000  # exp of it is infinite in both types
     assert (result.log_increments < -1000).any()  # exp of it is zero in both types
     assert result.log_increments.isfinite().all()
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
 
 
 def assert_parents_are_drawn_as_torch_draws_them(model, result, seed):
@@ -178,7 +185,7 @@ def test_parents_are_drawn_as_torch_draws_them(resampling, dtype, ess_threshold,
         x, noise = sequences(4, 20).to(dtype), Noise(*torch.randn(4, 4, n_particles, 20, 4, generator=seeded(1)))
         result, _ = run_filter(model, x, Noise(*(eps.to(dtype) for eps in noise)), seed=3)
         assert_parents_are_drawn_as_torch_draws_them(model, result, seed=3)
-    assert calls == {"particle_filter": 4}
+    assert of_filter(calls) == {"particle_filter": 4}
 
 
 @pytest.mark.parametrize("resampling", SCHEMES)
@@ -193,7 +200,7 @@ def test_particles_that_are_all_alike_have_equal_weights_and_chances(resampling,
     assert (result.log_weights == result.log_weights[:, :1]).all()
     assert (result.log_weights.exp() * n_particles - 1).abs().max() < 1e-9
     assert_parents_are_drawn_as_torch_draws_them(model, result, seed=3)
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
 
 
 @pytest.mark.parametrize("ess_threshold", [0.1, 0.3, 0.6, 0.9])
@@ -202,7 +209,7 @@ def test_sequences_are_resampled_when_torch_would(ess_threshold, calls):
     result = assert_same_filter(model, sequences(6, 25), make_noise(model, 6, 20, 25))
     assert result.resampled[:, 1:].any()
     assert not result.resampled[:, 1:].all()
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
 
 
 # --- what the kernel leaves to torch ------------------------------------------------------------------------
@@ -212,7 +219,7 @@ def assert_goes_step_by_step(model, x, calls, n_particles=7):
     """The whole-sequence kernel is not asked, the kernel of one step does every step, and torch agrees."""
     n_steps = x.shape[1] - 1
     result = assert_same_filter(model, x, make_noise(model, len(x), n_particles, n_steps))
-    assert calls == {"mutate_particles": n_steps, "inherit_trajectories": n_steps - 1}
+    assert of_filter(calls) == {"mutate_particles": n_steps, "inherit_trajectories": n_steps - 1}
     return result
 
 
@@ -253,7 +260,7 @@ def test_gaps(encoder, changes, observation, window, calls):
     noise = make_noise(model, 3, 11, 14)
     result = assert_same_filter(model, x, noise, rounding=MASKED)
     assert result.resampled[:, 5:].any()
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
     state, expected = both(lambda: filter_state(model, x, model.settings(11), seeded(2), noise=noise))
     assert_same(state.last, expected.last, MASKED)
     assert len(state.encoder_state) == len(expected.encoder_state)
@@ -277,7 +284,7 @@ def test_gaps_anywhere_but_in_the_first_row(case, calls):
     share = (0.1, 0.5, 1.0)[case.seed % 3]
     targets[torch.rand(targets.shape, generator=seeded(case.seed)) < share] = NAN
     assert_same_filter(model, x, case.noise(), rounding=MASKED)
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
 
 
 def test_a_gap_leaves_the_other_sequences_alone(calls):
@@ -290,7 +297,7 @@ def test_a_gap_leaves_the_other_sequences_alone(calls):
     assert torch.equal(result.log_increments[1, :4], expected.log_increments[1, :4])
     assert result.log_increments[1, 4] == 0
     assert not torch.equal(result.log_increments[1, 5:], expected.log_increments[1, 5:])
-    assert calls == {"particle_filter": 2}
+    assert of_filter(calls) == {"particle_filter": 2}
 
 
 @pytest.mark.parametrize("covariance", ["isotropic", "diagonal", "full"])
@@ -306,7 +313,7 @@ def test_counts(covariance, resampling, calls):
         predict_change=True,
     )
     assert_same_filter(model, sequences(3, 12).abs().mul(3).round(), make_noise(model, 3, 7, 12))
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
 
 
 def test_counts_with_gaps_go_step_by_step(calls):
@@ -319,7 +326,7 @@ def test_counts_with_gaps_go_step_by_step(calls):
 def test_classes(readout, calls):
     model = random_model(d_model=9, d_ff=4, observation="categorical", n_classes=4, readout=readout, window=5)
     assert_same_filter(model, sequences(3, 12).abs().mul(2).floor().clamp(max=3), make_noise(model, 3, 7, 12))
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
 
 
 @pytest.mark.parametrize("readout", [OwnReadout, SteeperReadout])
@@ -361,7 +368,7 @@ def test_a_distribution_that_changes_the_density_of_a_known_one_is_not_taken_for
     result = assert_goes_step_by_step(own, x, calls)
     calls.clear()
     other = assert_same_filter(known, x, make_noise(known, 3, 7, 12))
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
     # Else nothing would have been noticed if the one had been run as the other.
     assert (result.log_increments - other.log_increments).abs().max() > 0.01
 
@@ -372,7 +379,7 @@ def test_a_distribution_that_says_how_the_kernel_should_see_it_is_run_by_the_ker
     x = sequences(3, 12, 2)
     result = assert_same_filter(own, x, make_noise(own, 3, 7, 12))
     other = assert_same_filter(known, x, make_noise(known, 3, 7, 12))
-    assert calls == {"particle_filter": 2}
+    assert of_filter(calls) == {"particle_filter": 2}
     assert (result.log_increments - other.log_increments).abs().max() > 0.01
 
 
@@ -447,7 +454,7 @@ def test_the_particles_at_the_end_is_that_of_torch(window, ess_threshold, encode
     )
     x, noise = sequences(3, 12, 3), make_noise(model, 3, 9, 12)
     state, expected = both(lambda: filter_state(model, x, model.settings(9), seeded(2), noise=noise))
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
     assert state.layout == expected.layout
     for name in ("log_weights", "informed", "last", "keys", "values", "position", "n_slots"):
         assert_same(getattr(state, name), getattr(expected, name), name=name)
@@ -482,7 +489,7 @@ def test_a_state_goes_on_where_the_kernel_left_it(window, calls):
     moved, expected = both(one_more)
     assert_same(moved.z, expected.z)
     assert_same(moved.parameters, expected.parameters)
-    assert calls == {"particle_filter": 1, "inherit_trajectories": 1, "mutate_particles": 1}
+    assert of_filter(calls) == {"particle_filter": 1, "inherit_trajectories": 1, "mutate_particles": 1}
 
 
 # --- weights that collapse ----------------------------------------------------------------------------------
@@ -513,7 +520,7 @@ def test_a_collapse_is_reported_at_the_same_sequence_and_step(outliers, observat
     place, expected = both(lambda: collapse(model, x, noise))
     first = min(outliers, key=lambda place: (place[1], place[0]))
     assert place == expected == first
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
 
 
 @pytest.mark.parametrize("ess_threshold", [0.0, 0.5, 1.0])
@@ -526,7 +533,7 @@ def test_a_collapse_may_be_passed_over_with_equal_weights(ess_threshold, resampl
     x, noise = sequences(4, 12), make_noise(model, 4, 6, 12)
     x[2, 5], x[1, 9] = 1e200, 1e200
     result = assert_same_filter(model, x, noise, on_collapse="uniform")
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
     assert (result.log_increments == -INFINITY).sum() >= 2
     assert (result.log_increments[[2, 1], [4, 8]] == -INFINITY).all()
     torch.testing.assert_close(result.log_weights[2, :, 4].exp(), torch.full((6,), 1 / 6).double())
@@ -563,7 +570,7 @@ def test_parameters_that_are_not_finite_are_not_lost(name, value, dtype, calls):
     else:
         assert_same(result, expected, 1e-3 if dtype == torch.float32 else 1e-10)
     assert isinstance(expected, tuple) or value == INFINITY
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
 
 
 def test_a_particle_without_density_loses_its_weight_and_no_other_does(calls):
@@ -574,7 +581,7 @@ def test_a_particle_without_density_loses_its_weight_and_no_other_does(calls):
     result = assert_same_filter(model, x, noise)
     assert (result.log_weights[1, 4, 2:] == -INFINITY).all()
     assert result.log_weights[1, :4].isfinite().all()
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
 
 
 def test_scales_that_overflow_mean_no_density(calls):
@@ -583,7 +590,7 @@ def test_scales_that_overflow_mean_no_density(calls):
         model.readout.projection.bias[1] = 800.0  # exp(800) is infinite
     x, noise = sequences(2, 5), make_noise(model, 2, 9, 5)
     assert_same_filter(model, x, noise, on_collapse="uniform")
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE
 
 
 def test_disabled_kernels_are_not_called(calls):
@@ -593,6 +600,6 @@ def test_disabled_kernels_are_not_called(calls):
         with disabled():
             pass
         model.filter(sequences(2, 5), generator=0)  # the inner block must not switch them on again
-    assert calls == {}
+    assert of_filter(calls) == {}
     model.filter(sequences(2, 5), generator=0)
-    assert calls == WHOLE
+    assert of_filter(calls) == WHOLE

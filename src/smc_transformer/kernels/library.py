@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,7 +52,7 @@ ATTEMPTS = (("-march=native",), ())
 WORK_OF_A_THREAD = 500_000
 """Multiplications from which on it pays to wake a thread: a few times what the waking takes."""
 
-_threads_for_kernels: int | None = None  # None: as many as torch may use
+_own = threading.local()  # of each of Python's threads, as torch's number of threads is: what kernels may use
 _enabled = os.environ.get("SMC_TRANSFORMER_KERNELS", "on").lower() not in ("off", "0", "no", "false")
 
 
@@ -91,7 +92,7 @@ def disabled() -> Iterator[None]:
 
 def threads(work: int) -> int:
     """How many threads so many multiplications are worth: never more than torch is allowed to use."""
-    return max(1, min(_threads_for_kernels or torch.get_num_threads(), work // WORK_OF_A_THREAD))
+    return max(1, min(getattr(_own, "n_threads", None) or torch.get_num_threads(), work // WORK_OF_A_THREAD))
 
 
 @contextlib.contextmanager
@@ -101,15 +102,14 @@ def threads_for_kernels() -> Iterator[None]:
     For work that is mostly theirs: on a busy machine torch's threads wait, spinning, for one another, which may make
     small operations a hundred times slower. The kernels' threads do not (pool.c).
     """
-    global _threads_for_kernels
-    before, n_threads = _threads_for_kernels, torch.get_num_threads()
-    _threads_for_kernels = before or n_threads
+    before, n_threads = getattr(_own, "n_threads", None), torch.get_num_threads()
+    _own.n_threads = before or n_threads
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(n_threads)
-        _threads_for_kernels = before
+        _own.n_threads = before
 
 
 def check(failed: int) -> None:
