@@ -23,7 +23,7 @@ def saved(tmp_path_factory):
     table = walks(60, 50)
     table.loc[table["ds"] == 40, "y"] = float("nan")
     folder = tmp_path_factory.mktemp("saved") / "model"
-    make().fit(head(table, 60), progress=False).save(folder)
+    make(scaling="standard").fit(head(table, 60), progress=False).save(folder)
     return folder
 
 
@@ -222,3 +222,46 @@ def test_weights_that_make_no_distribution_are_refused(folder):
             tensor.zero_()
     write_tensors(path, weights, header)
     refused(folder, "model.safetensors is damaged or was edited")
+
+
+@pytest.fixture(scope="module")
+def saved_view(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("viewed") / "model"
+    make(seasons=6).fit(walks(60, 50), progress=False).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors["view/level"][0, 0].fill_(float("nan")), "level of the view holds NaN"),
+        (lambda tensors: tensors["view/n_rows"].fill_(-1), "n_rows of the view must lie between"),
+        (lambda tensors: tensors.update({"view/errors": tensors["view/errors"][:, 1:]}), "errors of the view"),
+        (lambda tensors: tensors.pop("view/trend"), "view/trend"),
+        (lambda tensors: tensors["view/size"].fill_(-1.0), "at least 0"),
+    ],
+    ids=["NaN", "negative", "shape", "missing", "size"],
+)
+def test_views_that_cannot_be_are_refused_with_any_checksum(saved_view, tmp_path, change, message):
+    folder = shutil.copytree(saved_view, tmp_path / "model")
+    Forecaster.load(folder)
+    edit_states(folder, lambda tensors, _: change(tensors))
+    refused(folder, "states.safetensors is damaged or was edited", message)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda scaling: scaling["view"].update(noise=0.0), "noise of a view must be a positive number"),
+        (lambda scaling: scaling["view"].update(prior=[0.0]), "candidates"),
+        (lambda scaling: scaling["view"].update(horizon=5), "another horizon"),
+        (lambda scaling: scaling.pop("view"), "needs a view"),
+        (lambda scaling: scaling.update(positive=[]), "positive must say it of 1 targets"),
+        (lambda scaling: scaling.update(widths=[1.0, 1.0]), "widths must hold 4 numbers"),
+    ],
+    ids=["noise", "prior", "horizon", "none", "positive", "widths"],
+)
+def test_constants_of_a_view_that_cannot_be_are_refused(saved_view, tmp_path, change, message):
+    folder = shutil.copytree(saved_view, tmp_path / "model")
+    edit_config(folder, lambda config: change(config["scaling"]))
+    refused(folder, "config.json is damaged or was edited", message)

@@ -193,7 +193,7 @@ def test_a_forecast_has_a_length_that_can_be_computed(fitted, steps):
         {"scaling": {"y": []}},
         {"freq": "z" * 100_000},
         {"freq": 2**70},
-        {"freq": None},
+        {"freq": 0},
         {"seed": 10**400},
         {"seed": -1},
         {"n_particles": 2**40},

@@ -222,6 +222,7 @@ def test_windows_reach_from_the_paths_into_the_past_of_their_particles(window, n
 def test_a_float32_forecast_under_the_same_noise(window, calls, monkeypatch):
     """With torch's noise for both; the seeds are such that rounding changes nobody's parent."""
     monkeypatch.setattr("smc_transformer.nn.noise.in_c", lambda reasons: False)
+    monkeypatch.setattr("smc_transformer.inference.engine.explain_draws", lambda like: ["torch draws for both"])
     model = random_model(d_model=20, d_ff=7, n_heads=4, window=window).float()
     x = sequences(3, 12).float()
     paths, expected = both(lambda: model.forecast(x, 6, 11, generator=4, n_particles=7))

@@ -35,6 +35,8 @@ class Choices(NamedTuple):
 
 def provisional(asked: Mapping[str, Any]) -> Settings:
     """The settings as far as they are known, with others in place of those that a table will tell: checks them."""
+    if not isinstance(asked.get("config"), Mapping | None):
+        raise TypeError(f"config must be a dictionary of settings, got {type(asked['config']).__name__}")
     fixed = {name: value for name, value in asked.items() if name not in OPEN or value is not None}
     if asked.get("calendar") and "freq" not in fixed:
         fixed["freq"] = "h"  # calendar features need timestamps: the table will tell which
