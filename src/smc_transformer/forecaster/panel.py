@@ -92,9 +92,7 @@ class Panel:
             for series in training:
                 check_for_statistics(series, series.values, settings.modelled)
             columns = [column for series in training for column in series.values.T if not np.isnan(column).all()]
-            view = LocalView.fit(
-                Bank(settings.seasons or (), settings.horizon), settings.support() is not None, columns
-            )
+            view = LocalView.fit(Bank(settings.seasons, settings.horizon), settings.support() is not None, columns)
             rows = np.concatenate([series.values for series in training])
             positive = tuple((np.nan_to_num(rows[:, : len(settings.targets)]) >= 0).all(axis=0).tolist())
             return cls(settings, known_scaler, units, {}, view, positive)

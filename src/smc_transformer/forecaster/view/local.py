@@ -14,7 +14,6 @@ Counts are modelled as they are (a distribution of whole numbers has no other un
 them.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,8 +22,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from smc_transformer.forecaster.view.bank import Bank, BankState
-
-logger = logging.getLogger(__name__)
 
 POWER = 12.0
 """A candidate's weight is its error to the power -12: measured on rows before those that panels are tested on."""
