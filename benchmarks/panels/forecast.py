@@ -11,10 +11,15 @@ from benchmarks.panels.panels import Split
 
 @dataclass(frozen=True)
 class QuantileForecast:
-    """Quantiles (series, step, level) at `LEVELS`, and central intervals by their percentage, if the method has any."""
+    """Quantiles (series, step, level) at `LEVELS`, and central intervals by their percentage, if the method has any.
+
+    `expected` is what the method itself thinks that the intervals cover. For whole numbers that is more than their
+    percentage says: the ends are whole numbers too, and belong to the interval.
+    """
 
     quantiles: np.ndarray
     intervals: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    expected: dict[int, float] = field(default_factory=dict)
 
 
 def aligned(split: Split, table: pd.DataFrame, columns: list[str]) -> np.ndarray:
@@ -35,5 +40,6 @@ def scores(split: Split, forecast: QuantileForecast) -> dict[str, float | None]:
         f"coverage_{percent}": coverage(y, *forecast.intervals[percent]) if percent in forecast.intervals else None
         for percent in (80, 95)
     }
+    expected = {f"expected_{percent}": share for percent, share in forecast.expected.items()}
     scale = seasonal_errors(split.train, split.panel.season)
-    return {"wql": wql(y, forecast.quantiles), "mase": mase(y, median, scale), **covered}
+    return {"wql": wql(y, forecast.quantiles), "mase": mase(y, median, scale), **covered, **expected}

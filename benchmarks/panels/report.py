@@ -124,8 +124,8 @@ def panels_table(rows: list[Row]) -> str:
                 f"{row.wql:.4f}{deviation}",
                 f"{row.ratio:.3f}",
                 f"{row.mase:.3f}",
-                _share(row.coverage_80),
-                _share(row.coverage_95),
+                _share(row.coverage_80) + _expected(row.expected_80, 0.8),
+                _share(row.coverage_95) + _expected(row.expected_95, 0.95),
                 _seconds(row.fit_seconds, row.fit_processor_seconds),
                 _seconds(row.predict_seconds, row.predict_processor_seconds),
                 "" if published else str(row.n_seeds),
@@ -166,6 +166,11 @@ def markdown(lines: list[tuple[str, ...]], left: int) -> str:
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
+
+
+def _expected(value: float | None, level: float) -> str:
+    """What the method itself expects, where that is not what the level says: intervals of whole numbers."""
+    return "" if value is None or abs(value - level) < 0.01 else f" (expected {value:.3f})"
 
 
 def _seconds(clock: float | None, processor: float | None) -> str:

@@ -9,7 +9,7 @@ from benchmarks.panels.methods import METHODS
 from benchmarks.panels.panels import PANELS
 from benchmarks.panels.store import Record
 
-NUMBERS = ("wql", "mase", "ratio", "coverage_80", "coverage_95")
+NUMBERS = ("wql", "mase", "ratio", "coverage_80", "coverage_95", "expected_80", "expected_95")
 SECONDS = ("fit_seconds", "fit_processor_seconds", "predict_seconds", "predict_processor_seconds")
 
 
@@ -25,6 +25,8 @@ class Row:
     ratio: float  # WQL / WQL of the seasonal naive forecast
     coverage_80: float | None = None
     coverage_95: float | None = None
+    expected_80: float | None = None  # what the method itself thinks that its intervals cover
+    expected_95: float | None = None
     fit_seconds: float | None = None
     fit_processor_seconds: float | None = None
     predict_seconds: float | None = None

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.panels.methods.smc import own_coverage
 from benchmarks.panels.metrics import LEVELS, coverage, mase, seasonal_errors, wql
 
 
@@ -106,3 +107,12 @@ def test_missing_forecast_is_an_error():
 def test_other_shapes_are_an_error():
     with pytest.raises(ValueError, match="shapes"):
         wql(np.ones((2, 3)), np.ones((3, 2, 9)))
+
+
+def test_what_intervals_of_counts_are_expected_to_cover():
+    """0 in nine of ten paths: the 80 % interval is [0, 0], and holds all of these."""
+    paths = np.zeros((1, 100, 2))
+    paths[0, :9, 0] = 5.0
+    paths[0, :, 1] = np.arange(100)  # numbers without ties
+    assert own_coverage(paths[..., :1], 80) == pytest.approx(0.91)
+    assert own_coverage(paths[..., 1:], 80) == pytest.approx(0.8)

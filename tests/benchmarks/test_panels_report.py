@@ -89,6 +89,12 @@ def test_complete_report(tmp_path):
     assert (tmp_path / "panels.png").stat().st_size > 10_000
 
 
+def test_intervals_of_counts_say_what_they_should_cover(tmp_path):
+    ours = [record(panel, "smc", 0.9, coverage_80=0.94, expected_80=0.92, expected_95=0.951) for panel in PANELS]
+    cells = line(report(tmp_path, ours), "car_parts", "SMC Transformer")
+    assert cells[5:7] == ["0.940 (expected 0.920)", "0.950"]
+
+
 def test_failed_targets_are_said(tmp_path):
     ours = [record(panel, "smc", 0.9) for panel in PANELS]
     ours[0] = record("hospital", "smc", 1.2, coverage_80=0.6, fit_seconds=61.0)

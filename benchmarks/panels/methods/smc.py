@@ -2,6 +2,8 @@
 
 import inspect
 
+import numpy as np
+
 from benchmarks.panels.forecast import QuantileForecast, aligned
 from benchmarks.panels.metrics import LEVELS
 from benchmarks.panels.panels import Split
@@ -14,12 +16,21 @@ def run(split: Split, seed: int, settings: dict, stopwatch: Stopwatch) -> Quanti
     with stopwatch.part("fit"):
         forecaster = Forecaster(**chosen).fit(split.train, progress=False)
     with stopwatch.part("predict"):
-        table = forecaster.predict(quantiles=list(LEVELS), level=[80, 95])
+        forecast = forecaster.forecast()
+        table = forecast.table([80, 95], list(LEVELS))
     bounds = {percent: aligned(split, table, [f"y-lo-{percent}", f"y-hi-{percent}"]) for percent in (80, 95)}
     return QuantileForecast(
         aligned(split, table, [f"y-q-{round(100 * level)}" for level in LEVELS]),
         {percent: (bound[..., 0], bound[..., 1]) for percent, bound in bounds.items()},
+        {percent: own_coverage(forecast.paths[..., 0], percent) for percent in bounds},
     )
+
+
+def own_coverage(paths: np.ndarray, percent: int) -> float:
+    """The share of the paths (series, path, step) inside the central intervals that they give."""
+    tail = (1 - percent / 100) / 2
+    lower, upper = np.quantile(paths, [tail, 1 - tail], axis=1)
+    return float(np.mean((lower[:, None] <= paths) & (paths <= upper[:, None])))
 
 
 def given_frequency(frequency: str) -> dict[str, str]:

@@ -27,6 +27,9 @@ VALIDATION_WINDOWS = 100
 """Validation windows, evenly spaced, by which weights are chosen and noise is widened."""
 EARLIER = 3
 """Earlier windows, for each held-out one, by which intervals of a local view are given their width."""
+WIDENING_WINDOWS = 150
+"""Of these, how many say how wide the noise of one step is: with 10,000 steps the coverage of 95 % intervals has a
+standard error of 0.002, which is 0.01 of the width."""
 FIRST_CORRECTION = 0.05
 """Factor on the last layer's first weights: a network begins as the forecasts of the local view, uncorrected."""
 BELIEF = 0.75
@@ -125,7 +128,8 @@ def train(
         if settings.is_local:
             # One stretch of time may be unlike others: what a small network saw in training says something too.
             judged = torch.cat((validation, windows[evenly_spaced(len(windows), EARLIER * len(validation))]))
-        widening = recipe.widen(model, judged, histories=histories, n_scored=len(units))
+        widened = judged[evenly_spaced(len(judged), WIDENING_WINDOWS)] if settings.is_local else judged
+        widening = recipe.widen(model, widened, histories=histories, n_scored=len(units))
         if settings.is_local:
             panel.widths = step_widths(model, judged, settings.horizon, len(units))
     return model, TrainingReport(
