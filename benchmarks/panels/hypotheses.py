@@ -80,9 +80,9 @@ def compare(name: str, *, n_series: int, rows: int, n_particles: int, n_paths: i
         for row in range(density.shape[2]):
             logs = forget * logs + density[..., row]
             logs = logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
-        results[f"labels, forget {forget:g}"] = _scores(truth, _mixed(np.exp(logs), paths))
+        results[f"labels, forget {forget:g}"] = _scores(truth, mixed(np.exp(logs), paths))
     linear = pooled_now[:, labels] / pooled_now[:, labels].sum(axis=1, keepdims=True)
-    results["labels weighted as the pooled view weighs them"] = _scores(truth, _mixed(linear, paths))
+    results["labels weighted as the pooled view weighs them"] = _scores(truth, mixed(linear, paths))
     return {"panel": name, "n_series": len(series), "n_labels": len(labels), "rows": rows, "results": results}
 
 
@@ -105,7 +105,7 @@ def _run(fitted: Fitted, series: list[Series], rows: int, horizon: int, n_paths:
     return density, forecast.paths[..., 0]
 
 
-def _mixed(weights: np.ndarray, paths: np.ndarray) -> np.ndarray:
+def mixed(weights: np.ndarray, paths: np.ndarray) -> np.ndarray:
     """Paths of each series, as many of each label as its weight says, by systematic resampling."""
     n_paths, found = paths.shape[2], []
     for own, drawn in zip(weights, paths, strict=True):

@@ -49,7 +49,6 @@ class SMCSettings(Recipe):
     """
 
     model: dict[str, Any] = field(default_factory=dict)
-    forecast_paths: int = 8
     widen_to: float | None = None
     widening_blocks: int = 5
     widening_windows: int = 500
