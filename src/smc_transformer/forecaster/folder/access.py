@@ -1,4 +1,4 @@
-"""Reading and writing a whole folder: states, journal and lock together, so that no answered row is lost."""
+"""Reading and writing a whole folder: states, store and lock together, so that no answered row is lost."""
 
 import contextlib
 import os
@@ -8,49 +8,79 @@ from pathlib import Path
 from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.folder import files
 from smc_transformer.forecaster.folder.files import SavedForecasterError
-from smc_transformer.forecaster.folder.journal import Journal, JournalError, Seen
+from smc_transformer.forecaster.folder.journal import NAME as JOURNAL
+from smc_transformer.forecaster.folder.journal import read_journal
 from smc_transformer.forecaster.folder.lock import locked
+from smc_transformer.forecaster.folder.recorded import Recorded, Seen
+from smc_transformer.forecaster.folder.store.accepted import Store
+from smc_transformer.forecaster.folder.store.databases import StoreError
+from smc_transformer.forecaster.folder.store.opening import find_store, make_store
 
 
 class Writer(contextlib.AbstractContextManager["Writer"]):
     """The only process that writes to a folder, until it is closed; a `LockedError` is raised if there is another."""
 
-    def __init__(self, folder: Path) -> None:
-        files.stored_fit(folder)  # says what is wrong with a folder that holds no forecaster
-        self.folder = folder
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        self.folder, self.fit = folder, files.stored_fit(folder)  # says what is wrong if it holds no forecaster
+        self._url = url
         with contextlib.ExitStack() as held:
             held.enter_context(locked(folder))
-            self.journal = Journal(folder)
+            self.store = find_store(folder, self.fit, writing=True, url=url)
+            if self.store is not None:
+                held.callback(self.store.close)
             self._held = held.pop_all()
 
-    def save(self, fitted: Fitted) -> None:
-        """Save the states, which hold the journal's rows by now, and empty the journal.
+    def open_store(self, fitted: Fitted) -> Store:
+        """The store that a stream writes to, made if there is none; `fitted` holds all that was answered before."""
+        if self.store is None:
+            recorded = read_journal(self.folder, self.fit)
+            if recorded.rounds:
+                files.save_states(self.folder, fitted, self.fit)
+            self.store = make_store(self.folder, self.fit, recorded, self._url)
+            self._held.callback(self.store.close)
+        # A journal is empty or superseded by now. A kill before this line leaves one that nobody reads.
+        (self.folder / JOURNAL).unlink(missing_ok=True)
+        return self.store
 
-        A process killed between the two leaves rows in the journal that the states hold too: their times tell.
+    def save(self, fitted: Fitted) -> None:
+        """Save the states, which hold the accepted rows by now, and say so in the store.
+
+        A process killed between the two leaves rows in the store that the states hold too: their times tell.
         """
-        if files.stored_fit(self.folder) != self.journal.fit:
-            raise JournalError(f"{self.folder} holds another fit now: the rows since the last save are lost")
-        files.save_states(self.folder, fitted, self.journal.fit)
-        if self.journal.path.exists():
-            self.journal.begin_anew()
+        if not files.holds_fit(self.folder, self.fit):
+            raise StoreError(f"{self.folder} holds another fit now: the rows since the last save are lost")
+        files.save_states(self.folder, fitted, self.fit)
+        if self.store is not None:
+            self.store.mark_saved()
+        elif (self.folder / JOURNAL).exists():
+            self.open_store(fitted)
 
     def close(self) -> None:
-        """Let others write. Rows in the journal are safe there."""
+        """Let others write. Rows in the store are safe there."""
         self._held.close()
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
 
-def read_folder(path: Path) -> tuple[Fitted, Journal]:
-    """What was saved, and the journal of the rows since then, also while a stream is writing.
+def read_folder(path: Path) -> tuple[Fitted, Recorded]:
+    """What was saved, and the rows that a stream has accepted since then, also while it is running.
 
-    The journal is read first. States that are saved meanwhile hold all of its rows, which are then recognised by their
-    times; in the other order, rows could have moved from the journal to the states unseen.
+    The rows are read first. States that are saved meanwhile hold all of them, which are then recognised by their times;
+    in the other order, rows could have moved from the store to the states unseen.
     """
     path = files.present(path)
-    journal = Journal(path)
-    return files.load_fitted(path), journal
+    recorded = read_recorded(path, files.stored_fit(path))
+    return files.load_fitted(path), recorded
+
+
+def read_recorded(path: Path, fit: str) -> Recorded:
+    """What the stream of a folder has answered."""
+    store = find_store(path, fit, writing=False)
+    if store is None:
+        return read_journal(path, fit)
+    with contextlib.closing(store):
+        return store.recorded()
 
 
 def save_folder(path: Path, fitted: Fitted, seen: Seen | None) -> Seen:
@@ -66,7 +96,7 @@ def save_folder(path: Path, fitted: Fitted, seen: Seen | None) -> Seen:
             files.replace_folder(path, fitted, number)
         return Seen()
     with Writer(path) as writer:
-        answered = writer.journal.seen
+        answered = read_recorded(path, number).seen if writer.store is None else writer.store.seen
         if answered.n_lines and answered != seen:
             raise SavedForecasterError(
                 f"the stream of {path} has answered {answered.n_lines} lines, of which this forecaster has seen "

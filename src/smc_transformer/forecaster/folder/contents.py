@@ -28,7 +28,7 @@ FARTHEST = 2**62
 
 
 @contextlib.contextmanager
-def damage(path: Path, error: type[ValueError]) -> Iterator[None]:
+def damage(path: Path | str, error: type[ValueError]) -> Iterator[None]:
     """Whatever is wrong inside this block is damage of the file at `path`."""
     try:
         yield
