@@ -101,10 +101,10 @@ class Service:
             self.accepted.append(rounds, lines=sum(map(len, rounds)))
         return found
 
-    def save(self) -> None:
-        """Save the particle states."""
+    def save(self, *, at_least: int = 1, most: int | None = None) -> None:
+        """Save the states of series that have got so many rows since they were saved; at most so many of them."""
         if self.accepted.n_pending:
-            self._writer.save(self.forecaster.fitted)
+            self._writer.save_fresh(self.forecaster.fitted, at_least=at_least, most=most)
 
     def close(self) -> None:
         """Stop, without saving: the rows since the last save are in the store."""

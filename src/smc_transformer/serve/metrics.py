@@ -1,5 +1,7 @@
 """Counters for Prometheus."""
 
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -11,7 +13,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        own = {"registry": self.registry, "namespace": "smct"}
+        own: dict[str, Any] = {"registry": self.registry, "namespace": "smct"}
         self.accepted = Counter("rows_accepted", "rows that were accepted, and are on the disk", **own)
         self.repeated = Counter("rows_repeated", "rows that had been accepted before", **own)
         self.refused = Counter("rows_refused", "rows that were refused", ["kind"], **own)

@@ -3,18 +3,23 @@
 import contextlib
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from smc_transformer.forecaster.fitted import Fitted
+from smc_transformer.forecaster.fitted import Fitted, Following
 from smc_transformer.forecaster.folder import files
 from smc_transformer.forecaster.folder.files import SavedForecasterError
 from smc_transformer.forecaster.folder.journal import NAME as JOURNAL
 from smc_transformer.forecaster.folder.journal import read_journal
 from smc_transformer.forecaster.folder.lock import locked
+from smc_transformer.forecaster.folder.packed import pack_series, unpack_series
 from smc_transformer.forecaster.folder.recorded import Recorded, Seen
-from smc_transformer.forecaster.folder.store.accepted import Store
+from smc_transformer.forecaster.folder.store.accepted import STATES_AT_ONCE, Store
 from smc_transformer.forecaster.folder.store.databases import StoreError
 from smc_transformer.forecaster.folder.store.opening import find_store, make_store
+from smc_transformer.forecaster.table import Name
+from smc_transformer.inference.state import ParticleState
 
 
 class Writer(contextlib.AbstractContextManager["Writer"]):
@@ -43,17 +48,29 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
         return self.store
 
     def save(self, fitted: Fitted) -> None:
-        """Save the states, which hold the accepted rows by now, and say so in the store.
+        """Save all states in the folder, and say in the store that they hold the accepted rows.
 
-        A process killed between the two leaves rows in the store that the states hold too: their times tell.
+        A process killed between the two leaves rows and states in the store that are older: their times tell.
         """
-        if not files.holds_fit(self.folder, self.fit):
-            raise StoreError(f"{self.folder} holds another fit now: the rows since the last save are lost")
+        self._check()
         files.save_states(self.folder, fitted, self.fit)
         if self.store is not None:
             self.store.mark_saved()
         elif (self.folder / JOURNAL).exists():
             self.open_store(fitted)
+
+    def save_fresh(self, fitted: Fitted, *, at_least: int = 1, most: int | None = None) -> None:
+        """Save in the store the states of series that have got so many rows since they were saved, at most so many."""
+        assert self.store is not None
+        self._check()
+        names = self.store.fresh(at_least)[:most]
+        for start in range(0, max(1, len(names)), STATES_AT_ONCE):  # once also if there were lines with errors only
+            chosen = names[start : start + STATES_AT_ONCE]
+            self.store.put_states({name: pack_series(fitted, self.fit, name) for name in chosen})
+
+    def _check(self) -> None:
+        if not files.holds_fit(self.folder, self.fit):
+            raise StoreError(f"{self.folder} holds another fit now: the rows since the last save are lost")
 
     def close(self) -> None:
         """Let others write. Rows in the store are safe there."""
@@ -64,23 +81,58 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
 
 
 def read_folder(path: Path) -> tuple[Fitted, Recorded]:
-    """What was saved, and the rows that a stream has accepted since then, also while it is running.
+    """The forecaster as it was saved, and the rows that a stream has accepted since then, also while it is running.
 
-    The rows are read first. States that are saved meanwhile hold all of them, which are then recognised by their times;
-    in the other order, rows could have moved from the store to the states unseen.
+    If the states in the folder are replaced between reading them and reading the store, both are read again.
     """
     path = files.present(path)
-    recorded = read_recorded(path, files.stored_fit(path))
-    return files.load_fitted(path), recorded
+    while True:
+        before = _version(path / files.STATES)
+        fitted = files.load_fitted(path)
+        recorded = read_recorded(path, files.stored_fit(path), fitted)
+        if _version(path / files.STATES) == before:
+            return fitted, recorded
 
 
-def read_recorded(path: Path, fit: str) -> Recorded:
-    """What the stream of a folder has answered."""
+def read_recorded(path: Path, fit: str, fitted: Fitted | None = None) -> Recorded:
+    """What the stream of a folder has answered; the states in its store become those of `fitted`."""
     store = find_store(path, fit, writing=False)
     if store is None:
         return read_journal(path, fit)
+
+    def use(states: Sequence[bytes]) -> None:
+        if fitted is not None:
+            go_on(fitted, [unpack_series(state, fitted, fit) for state in states])
+
     with contextlib.closing(store):
-        return store.recorded()
+        return store.recorded(use)
+
+
+def go_on(fitted: Fitted, unpacked: Sequence[tuple[Name, Following, dict[str, Any]]]) -> None:
+    """Go on from states that are later than those of a forecaster."""
+    fleet, known = fitted.following
+    later = {
+        name: own for name, own, _ in unpacked if name in known and own.series[name].last_time > known[name].last_time
+    }
+    for numbers in fleet.groups(list(later)):
+        alike: dict[Any, tuple[list[Name], list[ParticleState]]] = {}
+        for name in (list(later)[number] for number in numbers):
+            state = later[name].fleet.take([name])
+            names, states = alike.setdefault(state.layout, ([], []))
+            names.append(name)
+            states.append(state)
+        for names, states in alike.values():
+            fleet.put(names, ParticleState.cat(states))
+    known.update({name: own.series[name] for name, own in later.items()})
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """What changes when a file is replaced."""
+    try:
+        found = path.stat()
+        return found.st_ino, found.st_mtime_ns
+    except OSError:
+        return 0, 0
 
 
 def save_folder(path: Path, fitted: Fitted, seen: Seen | None) -> Seen:

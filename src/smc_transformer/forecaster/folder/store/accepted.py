@@ -2,15 +2,14 @@
 
 A batch of rows is written in one transaction before any of its answers is given, so an answered row survives a kill and
 a loss of power. Rows are numbered by rounds: those of one round, at most one of a series, went through the filter
-together, and are replayed together. The states, saved now and then, hold all rounds up to one; the later ones are
-replayed when the forecaster is loaded. The last rows of each series are kept longer, so that a row that is sent again
-is answered as before, and people can be shown what was forecast. Each row has a checksum: a flipped bit would be
-replayed as another value.
+together. The state of a series, written now and then, holds its rows up to a round; the later ones are replayed when
+the forecaster is loaded. A series without a state here has the one in the folder. The last rows of each series are kept
+longer, so that a row that is sent again is answered as before, and people can be shown what was forecast. Each row has
+a checksum: a flipped bit would be replayed as another value.
 """
 
 import json
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -25,6 +24,8 @@ from smc_transformer.support.tensor_files import check_format
 FORMAT, VERSION = "smc-transformer-accepted", 1
 KEPT = 100
 """Rows of each series that are kept once the states hold them."""
+STATES_AT_ONCE = 256
+"""States that are read or written together: bounds the memory."""
 LARGEST = 2**62
 """Of a count."""
 
@@ -35,8 +36,19 @@ _TABLES = (
     "cells TEXT NOT NULL, answer TEXT NOT NULL, checksum TEXT NOT NULL, PRIMARY KEY (series, time))",
     "CREATE INDEX accepted_by_round ON accepted (round, place)",
     "CREATE INDEX accepted_by_series ON accepted (series, round)",
+    "CREATE TABLE states (series TEXT PRIMARY KEY, round BIGINT NOT NULL, state {bytes} NOT NULL)",
 )
 _INSERT = f"INSERT INTO accepted ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_PUT = (
+    "INSERT INTO states (series, round, state) VALUES (?, ?, ?) "
+    "ON CONFLICT (series) DO UPDATE SET round = excluded.round, state = excluded.state"
+)
+# Of rows beyond `saved`, those that the state of their series does not hold.
+_PENDING = (
+    "SELECT {columns} FROM accepted LEFT JOIN states ON states.series = accepted.series "
+    "WHERE accepted.round > ? AND accepted.round > COALESCE(states.round, 0) ORDER BY accepted.round, accepted.place"
+).format(columns=", ".join(f"accepted.{column}" for column in _COLUMNS.split(", ")))
+_STATES = "SELECT series, state FROM states WHERE series > ? ORDER BY series LIMIT ?"
 _FORGET = (
     "DELETE FROM accepted WHERE series = ? AND round <= "
     "(SELECT round FROM accepted WHERE series = ? ORDER BY round DESC LIMIT 1 OFFSET ?)"
@@ -63,8 +75,11 @@ class Store:
                 self._make_tables(begin)
         with database.transaction():
             self._document = self._read_document()
-            fresh = database.run("SELECT DISTINCT series FROM accepted WHERE round > ?", (self._document["saved"],))
-        self._fresh = {name for (name,) in fresh}  # series that have got rows since the states were saved
+            pending = database.run(_PENDING, (self._document["saved"],))
+        # Of each series that has got rows since its state was saved: the round of the first, and how many there are.
+        self._fresh: dict[str, list[int]] = {}
+        for series, _, number, *_ in pending:
+            self._count(series, number)
         self.distrust: int | float | None = self._document["distrust"]  # of the rows to come
 
     @property
@@ -104,7 +119,8 @@ class Store:
                 self._database.run_many(_INSERT, rows)
             self._write_document(after)
         self._document = after
-        self._fresh.update(row[0] for row in rows)
+        for series, _, number, *_ in rows:
+            self._count(series, number)
 
     def find(self, name: Name, time: Any) -> Accepted | None:
         """The row of a series at a time, if it is still kept."""
@@ -118,29 +134,58 @@ class Store:
         """The last rows of all series, the oldest first."""
         return self._rows("round > 0 ORDER BY round DESC, place DESC LIMIT ?", (most,))[::-1]
 
+    def fresh(self, at_least: int = 1) -> list[Name]:
+        """Series that have got so many rows since their state was saved, those that wait longest first."""
+        return [json.loads(series) for series, (_, n_rows) in self._fresh.items() if n_rows >= at_least]
+
+    def put_states(self, states: Mapping[Name, bytes], keep: int = KEPT) -> None:
+        """Save the states of some series, which hold all their rows; of each of these that many rows are kept."""
+        put = {json.dumps(name): state for name, state in states.items()}
+        left = {series: first for series, (first, _) in self._fresh.items() if series not in put}
+        saved = min(left.values(), default=self._document["round"] + 1) - 1
+        with self._database.transaction():
+            self._database.run_many(_PUT, [(name, self._document["round"], state) for name, state in put.items()])
+            self._database.run_many(_FORGET, [(name, name, keep) for name in put])
+            ((pending,),) = self._database.run("SELECT count(*) FROM accepted WHERE round > ?", (saved,))
+            after = {**self._document, "saved": saved, "pending": pending}
+            self._write_document(after if left else after | {"pending_lines": 0})
+        self._document = after if left else after | {"pending_lines": 0}
+        for series in put:
+            self._fresh.pop(series, None)
+
     def mark_saved(self, keep: int = KEPT) -> None:
-        """Write down that the saved states hold all rows; of each series that many rows are kept."""
+        """Write down that the states in the folder hold all rows; of each series that many rows are kept."""
         after = {**self._document, "saved": self._document["round"], "pending": 0, "pending_lines": 0}
         with self._database.transaction():
-            for name in sorted(self._fresh):
-                self._database.run(_FORGET, (name, name, keep))
-            self._write_document(after | {"distrust": self.distrust})
-        self._document = after | {"distrust": self.distrust}
+            self._database.run("DELETE FROM states")
+            self._database.run_many(_FORGET, [(name, name, keep) for name in self._fresh])
+            self._write_document(after)
+        self._document = after
         self._fresh.clear()
 
-    def recorded(self) -> Recorded:
-        """What was answered, and the rows since the states were saved."""
+    def recorded(self, use: Callable[[Sequence[bytes]], None] = lambda states: None) -> Recorded:
+        """What was answered, and the rows since the states of their series were saved; `use` is given these states."""
         with self._database.transaction():  # of one moment, also while somebody writes
             self._document = document = self._read_document()
-            statement = f"SELECT {_COLUMNS} FROM accepted WHERE round > ? ORDER BY round, place"
-            found = self._database.run(statement, (document["saved"],))
-        if len(found) != document["pending"]:
-            raise StoreError(f"{self.place} is damaged: of {document['pending']} rows {len(found)} are there")
-        rounds = []
-        for _, together in groupby(found, key=lambda row: row[2]):
-            read = [self._read(row) for row in together]
-            rounds.append(Round(tuple(row.cells for row, _ in read), read[0][1]))
-        return Recorded(self.place, self.seen, tuple(rounds), document["distrust"])
+            after = ""
+            while found := self._database.run(_STATES, (after, STATES_AT_ONCE)):
+                use([bytes(state) for _, state in found])
+                after = found[-1][0]
+            rows = self._database.run(_PENDING, (document["saved"],))
+            ((n_rows,),) = self._database.run("SELECT count(*) FROM accepted WHERE round > ?", (document["saved"],))
+        if n_rows != document["pending"]:
+            raise StoreError(f"{self.place} is damaged: of {document['pending']} rows {n_rows} are there")
+        # Each series has a random stream of its own, so rows may be replayed beside others than they were taken with:
+        # the k-th of each series together.
+        rounds: dict[tuple[int, int | float | None], list[dict[str, Any]]] = {}
+        depth: dict[str, int] = {}
+        for row in rows:
+            accepted, distrust = self._read(row)
+            depth[row[0]] = depth.get(row[0], 0) + 1
+            rounds.setdefault((depth[row[0]], distrust), []).append(accepted.cells)
+        ordered = sorted(rounds.items(), key=lambda pair: pair[0][0])
+        replayed = tuple(Round(tuple(cells), distrust) for (_, distrust), cells in ordered)
+        return Recorded(self.place, self.seen, replayed, document["distrust"])
 
     @property
     def place(self) -> str:
@@ -153,11 +198,14 @@ class Store:
 
     def _make_tables(self, begin: Recorded) -> None:
         for statement in _TABLES:
-            self._database.run(statement)
+            self._database.run(statement.replace("{bytes}", self._database.bytes_type))
         self._database.run("INSERT INTO stream (id, document) VALUES (1, '')")
         numbers = {"round": 0, "saved": 0, "pending": 0, "pending_lines": 0, "lines": begin.seen.n_lines}
         answers = {"answers": list(begin.seen.last_answers), "distrust": begin.distrust}
         self._write_document({"format": FORMAT, "version": VERSION, "fit": self._fit, **numbers, **answers})
+
+    def _count(self, series: str, number: int) -> None:
+        self._fresh.setdefault(series, [number, 0])[1] += 1
 
     def _write_document(self, document: dict[str, Any]) -> None:
         text = json.dumps(sealed(document), allow_nan=False)
