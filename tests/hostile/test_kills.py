@@ -4,6 +4,7 @@ The process that is killed is forked from this one, so that a kill costs a momen
 `SMC_TRANSFORMER_KILLS=200` makes as many kills.
 """
 
+import itertools
 import json
 import os
 import random
@@ -18,9 +19,8 @@ from helpers.forecaster_tables import make, walks
 from helpers.postgresql import server
 
 from smc_transformer.forecaster import Forecaster
-from smc_transformer.forecaster.folder.files import STATES
+from smc_transformer.forecaster.folder.packed import pack_series
 from smc_transformer.forecaster.live import Service
-from smc_transformer.support.tensor_files import read_tensors
 
 N_KILLS = int(os.environ.get("SMC_TRANSFORMER_KILLS", "12"))
 N_ROWS = max(150, 4 * N_KILLS)
@@ -50,19 +50,28 @@ def rows():
     return lines
 
 
+def batches(lines):
+    """The lines in batches of any size: what was taken together makes no difference."""
+    chance, start = random.Random(os.getpid()), 0
+    while start < len(lines):
+        size = chance.choice([1, 1, 2, 5, 20])
+        yield lines[start : start + size]
+        start += size
+
+
 def serve_until_killed(folder, url, lines, out):
     """What a child process does: answer all lines that have not been answered, and write the answers down."""
     torch.set_num_threads(1)
     service = Service(folder, store=url, **SETTINGS)
     with out.open("a") as file:
-        for answers in (service.last_answers, *service.answers(([line] for line in lines), skip=service.n_taken)):
+        for answers in itertools.chain([service.last_answers], service.answers(batches(lines), skip=service.n_taken)):
             file.writelines(json.dumps(answer) + "\n" for answer in answers)
             file.flush()
 
 
 def states(folder):
-    tensors, header = read_tensors(folder / STATES, ValueError)
-    return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}, header["series"]
+    fitted = Forecaster.load(folder).fitted
+    return {name: pack_series(fitted, "", name) for name in fitted.following.series}
 
 
 @pytest.mark.parametrize("where", ["sqlite", "postgresql"])

@@ -130,7 +130,7 @@ class Answering:
             surprises[one.pop(settings.id_column)].append(one)
         forecasts: dict[Name, list[dict[str, Any]]] = {name: [] for name in ahead}
         if ahead:
-            drawn = fitted.forecast(fitted.following, ahead, self.n_paths, fitted.generator.clone_state())
+            drawn = fitted.forecast(fitted.following, ahead, self.n_paths)
             for one in records(drawn.table(self.levels)):
                 forecasts[one.pop(settings.id_column)].append(one)
         return [
