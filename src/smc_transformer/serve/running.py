@@ -33,7 +33,7 @@ def run(
     tokens: Sequence[str] = (),
     limits: Limits | None = None,
     alert: float = 99.9,
-    save_every: int = 50_000,
+    save_every: int = 50,
 ) -> None:
     """Serve until a signal comes (SIGTERM, SIGINT)."""
     check_binding(host, tokens)

@@ -21,6 +21,9 @@ from smc_transformer.serve.recent import Recent, Surprise
 
 logger = logging.getLogger(__name__)
 
+LOOK_EVERY = 256
+"""Rows after which it is looked which states are to be saved."""
+
 Answers: TypeAlias = list[Taken | RowError]
 Listener: TypeAlias = Callable[[list[dict[str, Any]], list[Surprise]], None]
 """Told about each batch: the answers to its rows, and its alerts."""
@@ -52,7 +55,8 @@ class Worker:
         self.listeners: set[Listener] = set()
         self.failure: str | None = None  # why rows cannot be taken at the moment
         self.saved_at = time.time()
-        self._save_every = save_every
+        self._save_every = save_every  # rows of a series between two saves of its state
+        self._n_unlooked = 0  # rows since it was last looked whose states are to be saved
         self._queue: deque[_Rows | _Read] = deque()
         self._n_rows = self._n_reads = 0
         self._changed = threading.Condition()
@@ -165,8 +169,11 @@ class Worker:
                 entry.future.set_result(answers[start : start + len(entry.rows)])
             start += len(entry.rows)
         self._tell(answers)
-        if self.service.accepted.n_pending >= self._save_every:
-            self._save()
+        self._n_unlooked += len(answers)
+        if self._n_unlooked >= LOOK_EVERY:
+            # At most as many series as rows have come: states never fall behind, and no batch waits for all of them.
+            self._save(self._n_unlooked)
+            self._n_unlooked = 0
 
     def _fail(self, error: BaseException, entries: Sequence[_Rows]) -> None:
         """No row of the batch was taken: the forecaster goes back to what is on the disk."""
@@ -204,9 +211,9 @@ class Worker:
         for listener in list(self.listeners):
             listener(new, alerts)
 
-    def _save(self) -> None:
+    def _save(self, most: int) -> None:
         try:
-            self.service.save()
+            self.service.save(at_least=self._save_every, most=most)
             self.saved_at = time.time()
             self.metrics.saved.set(self.saved_at)
         except Exception as error:  # the rows are safe in the store: what fails is to make a restart quick

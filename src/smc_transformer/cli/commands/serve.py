@@ -38,8 +38,8 @@ def add(commands: Commands) -> None:
     parser.set_defaults(paths=200)
     text = "an accepted value outside its central interval of this level is an alert (default: 99.9)"
     parser.add_argument("--alert", type=percentage, default=99.9, metavar="PERCENT", help=text)
-    text = "rows between two saves of all particles; a restart replays the rows since the last save (default: 50000)"
-    parser.add_argument("--save-every", type=positive, default=50_000, metavar="ROWS", help=text)
+    text = "rows of a series between two saves of its state; a restart replays the rows since then (default: 50)"
+    parser.add_argument("--save-every", type=positive, default=50, metavar="ROWS", help=text)
     parser.add_argument("--queue", type=positive, default=50_000, metavar="ROWS", help="that may wait (default: 50000)")
     text = "that a series may jump ahead of its last row (default: 1000)"
     parser.add_argument("--most-steps", type=positive, default=1000, help=text)

@@ -18,7 +18,7 @@ answers, one line each:
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,9 @@ from smc_transformer.cli.errors import CommandError, failing
 from smc_transformer.cli.model import add_horizon, add_levels, add_model_command
 from smc_transformer.cli.options import Commands, percentage, positive
 from smc_transformer.support.remark import remark
+
+CHUNK = 2**16
+"""Bytes that are read at once."""
 
 
 def add(commands: Commands) -> None:
@@ -42,7 +45,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--store", metavar="URL", help=text)
     add_horizon(parser, default=1)
-    text = "between two saves of all particles; a restart replays the lines since the last save (default: 500)"
+    text = "between two saves of the states; a restart replays the lines since the last save (default: 500)"
     parser.add_argument("--save-every", type=positive, default=500, metavar="LINES", help=text)
     text = "that a series may jump ahead of its last row (default: 1000)"
     parser.add_argument("--most-steps", type=positive, default=1000, help=text)
@@ -70,7 +73,7 @@ def _run(options: argparse.Namespace) -> None:
                 remark(f"{before} lines were taken before{change}")
             if options.resume:
                 _write(service.last_answers)
-            for answers in service.answers(([line] for line in lines), skip=before if options.resume else 0):
+            for answers in service.answers(_arriving(lines), skip=before if options.resume else 0):
                 _write(answers)
             remark(f"{service.n_taken - before} lines taken, {service.n_errors} with errors")
 
@@ -90,6 +93,17 @@ def begin_state(model: Path, state: Path) -> None:
         Forecaster.load(model).save(state)
     elif stored_fit(state) != stored_fit(model):
         raise SavedForecasterError(f"the state in {state} is of another fit than {model}: choose another folder")
+
+
+def _arriving(source: Any) -> Iterator[list[bytes]]:
+    """Lines in batches: all those that have arrived. Who waits for an answer before the next line gets it."""
+    rest = b""
+    while part := source.read1(CHUNK):
+        *lines, rest = (rest + part).split(b"\n")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
 
 
 def _standard_input() -> Any:
