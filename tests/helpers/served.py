@@ -5,11 +5,12 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
 import httpx
-from fastapi.testclient import TestClient
+import uvicorn
 
 from smc_transformer.forecaster.live import Service
 from smc_transformer.serve.app import make_app
@@ -25,9 +26,21 @@ def serving(folder, *, tokens=(), limits=None, alert=99.9, save_every=1000, **se
     limits = limits or Limits()
     service = Service(folder, **{"n_paths": 5, **settings})
     worker = Worker(service, limits, Metrics(), Recent(alert), save_every)
-    with TestClient(make_app(worker, limits, tokens)) as client:
-        client.worker = worker
-        yield client
+    port = free_port()
+    app = make_app(worker, limits, tokens)
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server has failed"
+        time.sleep(0.01)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            client.worker = worker
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def free_port():

@@ -35,6 +35,16 @@ class Stepper:
         self._fit = files.fit_number(self._fitted)
 
     @property
+    def id_column(self) -> str:
+        """Column of rows that names their series."""
+        return self._fitted.settings.id_column
+
+    @property
+    def time_column(self) -> str:
+        """Column of rows that has their time."""
+        return self._fitted.settings.time_column
+
+    @property
     def series(self) -> list[Name]:
         """The series of the folder."""
         return list(self._fitted.following.series)

@@ -51,6 +51,7 @@ def run(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(limits.seconds) + 5,
         h11_max_incomplete_event_size=64 * 1024,
+        ws="none",
     )
     stopping.append(Server(config))
     stopping[0].run()
