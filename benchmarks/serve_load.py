@@ -30,7 +30,10 @@ def fitted(folder, n_series, n_particles, length=60):
     random = np.random.default_rng(0)
     waves = np.sin(np.arange(length) / 4) + 0.2 * random.normal(size=(n_series, length))
     table = pd.DataFrame(
-        {"unique_id": np.repeat([f"s{n:06d}" for n in range(n_series)], length), "ds": np.tile(np.arange(length), n_series)}
+        {
+            "unique_id": np.repeat([f"s{n:06d}" for n in range(n_series)], length),
+            "ds": np.tile(np.arange(length), n_series),
+        }
     ).assign(y=waves.ravel())
     first = min(50, n_series)
     training = {"likelihood_steps": 5, "forecast_steps": 2, "validations": 1}
@@ -61,7 +64,8 @@ async def load(url, process, options, begin):
         while time.perf_counter() < end:
             chosen = [free.pop() for _ in range(options.rows)]
             rows = [
-                {"unique_id": f"s{n:06d}", "ds": int(next_time[n]), "y": round(float(random.normal()), 3)} for n in chosen
+                {"unique_id": f"s{n:06d}", "ds": int(next_time[n]), "y": round(float(random.normal()), 3)}
+                for n in chosen
             ]
             body, begun = json.dumps(rows), time.perf_counter()
             found = await http.post("/rows?short=true", content=body, headers={"content-type": "application/json"})

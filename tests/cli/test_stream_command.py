@@ -16,7 +16,7 @@ from smc_transformer.forecaster.folder.access import Writer, read_folder
 from smc_transformer.forecaster.folder.store.accepted import Store
 from smc_transformer.forecaster.folder.store.databases import StoreError
 from smc_transformer.forecaster.live import Service
-from smc_transformer.forecaster.rows import RowError, parse_row
+from smc_transformer.forecaster.rows import RowError, read_row
 
 
 @pytest.fixture
@@ -100,9 +100,9 @@ def test_times_that_cannot_be_counted_in_the_units_of_the_fit_are_named(model):
     fitted = Forecaster.load(model).fitted
     followed = fitted.following.series
     followed["a"] = followed["a"]._replace(last_time=followed["a"].last_time.as_unit("ns"))
-    line = b'{"unique_id": "a", "ds": "9999-12-31T00:00", "y": 1}'
+    cells = {"unique_id": "a", "ds": "9999-12-31T00:00", "y": 1}
     with pytest.raises(RowError, match="'ds' is out of reach"):
-        parse_row(line, fitted, horizon=1, most_steps=10)
+        read_row(cells, "a", fitted, horizon=1, most_steps=10)
 
 
 def test_a_fault_of_any_size_does_not_end_the_stream(model):

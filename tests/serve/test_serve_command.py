@@ -1,5 +1,6 @@
 """`smct serve` as a process: it lives, streams events, stops gently, and survives kills."""
 
+import contextlib
 import signal
 import threading
 
@@ -46,10 +47,8 @@ def test_a_life(folder, tmp_path):
 
 
 def _quietly(call, *arguments, **options):
-    try:
+    with contextlib.suppress(httpx.TransportError):  # the server has gone away
         call(*arguments, **options)
-    except httpx.TransportError:
-        pass  # the server has gone away
 
 
 def test_kills_lose_no_answered_row(folder, tmp_path):

@@ -76,16 +76,6 @@ def rows_table(rows: Sequence[Row], settings: Settings) -> pd.DataFrame:
     return frame
 
 
-def parse_row(line: bytes, fitted: Fitted, horizon: int, most_steps: int) -> Row:
-    """The observation in a line of JSON, such as {"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}.
-
-    null is missing, and further keys are ignored. Inputs ahead, if the line has any, must be known for the steps of the
-    horizon. A series may jump at most so many steps ahead of its last row.
-    """
-    cells = parse_object(line)
-    return read_row(cells, row_series(cells, fitted), fitted, horizon, most_steps)
-
-
 def parse_object(line: bytes) -> dict[str, Any]:
     """The object in a line of JSON."""
     try:
@@ -103,7 +93,11 @@ def check_object(cells: Any) -> dict[str, Any]:
 
 
 def read_row(cells: dict[str, Any], name: Name, fitted: Fitted, horizon: int = 0, most_steps: int | None = None) -> Row:
-    """The observation of a series (`row_series`) in an object of JSON; other arguments as in `parse_row`."""
+    """The observation in an object such as {"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}.
+
+    null is missing, and further keys are ignored. Inputs ahead, if there are any, must be known for the steps of the
+    horizon. A series may jump at most so many steps ahead of its last row. `name` is what `row_series` says.
+    """
     settings, last = fitted.settings, fitted.following.series[name].last_time
     time = _time(cells, fitted, name)
     kept = {settings.id_column: name, settings.time_column: cells[settings.time_column]}

@@ -36,6 +36,8 @@ def add(commands: Commands) -> None:
     parser.add_argument("--store", metavar="URL", help=text)
     add_horizon(parser, default=1)
     parser.set_defaults(paths=200)
+    text = "answer rows without a forecast: faster, but the page has no past forecasts to show"
+    parser.add_argument("--no-forecasts", dest="horizon", action="store_const", const=0, help=text)
     text = "an accepted value outside its central interval of this level is an alert (default: 99.9)"
     parser.add_argument("--alert", type=percentage, default=99.9, metavar="PERCENT", help=text)
     text = "rows of a series between two saves of its state; a restart replays the rows since then (default: 50)"
