@@ -5,13 +5,14 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from smc_transformer.forecaster.fitted import Fitted
-from smc_transformer.forecaster.frequency import TimeOutOfReachError, times_after, times_between
+from smc_transformer.forecaster.frequency import Frequency, TimeOutOfReachError, times_after, times_between
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError, in_zone_of
 from smc_transformer.forecaster.times import CLOCKS
@@ -19,6 +20,8 @@ from smc_transformer.support.checks import cut, shown
 
 FUTURE = "future"
 """Key of the inputs that are known ahead, at the times ahead: {"future": {"price": [1.0, 1.2]}}."""
+LONGEST_TIME = 100
+"""Characters of a time."""
 LONGEST_NUMBER = 30
 """Digits of a name that may be a number; Python refuses to read thousands of them."""
 
@@ -158,9 +161,10 @@ def _check_reach(row: Row, fitted: Fitted, most_steps: int) -> None:
     freq, column, last = fitted.settings.freq, fitted.settings.time_column, fitted.following.series[row.name].last_time
     # By the length of one step first: a far time would make a long grid.
     try:
-        one = times_after(last, 1, freq)[0] - last
-        if row.time == last + one:
+        following = _next_time(last, freq, getattr(last, "tz", None))
+        if row.time == following:
             return
+        one = following - last
         is_far = (row.time - last) / one > 2 * most_steps
         is_far = is_far or len(times_between(last, row.time, freq)) - 1 > most_steps
     except TimeOutOfReachError as error:
@@ -174,12 +178,13 @@ def _check_reach(row: Row, fitted: Fitted, most_steps: int) -> None:
 
 
 def _timestamp(value: Any, column: str, last: pd.Timestamp) -> pd.Timestamp:
-    is_time = isinstance(value, str) and value.strip().lower() not in CLOCKS
-    time = pd.to_datetime(value, format="ISO8601", errors="coerce") if is_time else pd.NaT
+    time = _parsed(value) if isinstance(value, str) and len(value) <= LONGEST_TIME else pd.NaT
     if time is pd.NaT:
         raise RowError(f"{column!r} must be a time as text (ISO 8601), got {_json(value)}", column)
     try:
-        found = in_zone_of(pd.DatetimeIndex([time]), last, f"{column!r} is {_json(value)}")[0]
+        found = time
+        if time.tz is not None or last.tz is not None:
+            found = in_zone_of(pd.DatetimeIndex([time]), last, f"{column!r} is {_json(value)}")[0]
         if found.as_unit(last.unit) != found:
             raise RowError(f"{column!r} is finer than the times of the fit, got {_json(value)}", column)
         return found.as_unit(last.unit)
@@ -189,6 +194,18 @@ def _timestamp(value: Any, column: str, last: pd.Timestamp) -> pd.Timestamp:
         raise RowError(str(error), column) from None
     except ValueError:  # the year 9999, counted in nanoseconds
         raise RowError(f"{column!r} is out of reach of the times of the fit, got {_json(value)}", column) from None
+
+
+# Series mostly have rows at the same times: to read such a time costs more than all else about a row.
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> pd.Timestamp:
+    return pd.NaT if text.strip().lower() in CLOCKS else pd.to_datetime(text, format="ISO8601", errors="coerce")
+
+
+@lru_cache(maxsize=4096)
+def _next_time(last: Any, freq: Frequency, zone: Any) -> Any:
+    """The zone tells apart times that are equal, but of which the next days are not."""
+    return times_after(last, 1, freq)[0]
 
 
 def _number(value: Any, column: str) -> float | None:
