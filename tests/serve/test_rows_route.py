@@ -12,6 +12,7 @@ from helpers.served import row, serving
 from smc_transformer.forecaster import Forecaster
 from smc_transformer.forecaster.folder.store.accepted import Store
 from smc_transformer.forecaster.folder.store.databases import StoreError
+from smc_transformer.forecaster.live import Service
 from smc_transformer.serve.limits import Limits
 
 
@@ -171,6 +172,30 @@ def test_what_cannot_be_written_down_is_not_taken(folder, monkeypatch):
         monkeypatch.undo()
         assert client.get("/forecasts", params={"series": "a"}).json() == before
         assert client.post("/rows", json=row()).json()["accepted"] == 1
+
+
+def test_a_row_that_nobody_has_foreseen_does_not_keep_back_others(folder, monkeypatch):
+    accept = Service.accept
+
+    def fails(self, given):
+        if any(one["unique_id"] == "b" for one in given):
+            raise KeyError("not foreseen")
+        return accept(self, given)
+
+    monkeypatch.setattr(Service, "accept", fails)
+    with serving(folder) as client:
+        hold = threading.Event()
+        client.worker.ask(lambda service: hold.wait(60))
+        with ThreadPoolExecutor() as pool:
+            found = [pool.submit(client.post, "/rows", json=row(name)) for name in "abc"]
+            while client.worker.n_queued < 3:
+                pass
+            hold.set()
+            statuses = [one.result().status_code for one in found]
+    assert statuses == [200, 500, 200]
+    assert "Traceback" not in found[1].result().text
+    loaded = Forecaster.load(folder).fitted.following.series
+    assert [loaded[name].last_time for name in "abc"] == [40, 39, 40]
 
 
 def test_the_stop_answers_what_was_taken_and_refuses_what_comes_later(folder):

@@ -67,7 +67,7 @@ class Ready:
             reason = f"no answer within {seconds:g} seconds; rows may have been taken: to send them again is safe"
             raise busy(reason, again, 503) from None
         except SavedForecasterError:
-            raise busy("the rows could not be written down, and none of them was taken", again, 503) from None
+            raise busy("the store cannot be used, and no row of this request was taken", again, 503) from None
         except HTTPException:
             raise
         except ValueError as error:

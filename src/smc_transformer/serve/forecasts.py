@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from smc_transformer.forecaster.forecast import Forecast
+from smc_transformer.forecaster.forecast import Forecast, Number
 from smc_transformer.forecaster.live import Service
 from smc_transformer.forecaster.table import Name
 from smc_transformer.serve.answering import DOCUMENTED, ErrorDocument, Ready, answered
@@ -71,12 +71,14 @@ def routes(ready: Ready) -> APIRouter:
         future: Future = None,
     ) -> Any:
         """The next steps of some series: the mean, central intervals, quantiles."""
+        levels = [80, 95] if level is None else read_levels(level)
+        for one in quantile or ():
+            if not 0 < one < 1:
+                raise HTTPException(
+                    422, problem("refused", f"a quantile is between 0 and 1, got {one}", column="quantile")
+                )
         drawn = await forecast(series, h, n_paths, seed, future)
-        levels = [80, 95] if level is None else [int(one) if one == int(one) else one for one in finite(level)]
-        try:
-            return table_answer(request, drawn.table(levels, quantile), form)
-        except ValueError as error:
-            raise HTTPException(422, problem("refused", " ".join(str(error).split()))) from None
+        return table_answer(request, drawn.table(levels, quantile), form)
 
     @router.get("/paths", response_model=Table, responses=TABLE, summary="joint sample paths")
     async def paths(
@@ -95,12 +97,13 @@ def routes(ready: Ready) -> APIRouter:
     return router
 
 
-def finite(numbers: list[float]) -> list[float]:
-    """Numbers of a query that are numbers."""
-    for one in numbers:
-        if not abs(one) < 1e6:
-            raise HTTPException(422, problem("refused", f"a level is a percentage between 0 and 100, got {one}"))
-    return numbers
+def read_levels(given: list[float]) -> list[Number]:
+    """Percentages; whole ones as such, for the names of columns."""
+    for one in given:
+        if not 0 < one < 100:
+            reason = f"a level is a percentage between 0 and 100, got {one}"
+            raise HTTPException(422, problem("refused", reason, column="level"))
+    return [int(one) if one == int(one) else one for one in given]
 
 
 def check_size(limits: Limits, n_series: int, steps: int, n_paths: int, n_targets: int) -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeAlias
 
 from smc_transformer.forecaster.answering import Taken
+from smc_transformer.forecaster.folder.store.databases import StoreError
 from smc_transformer.forecaster.live import Service
 from smc_transformer.forecaster.rows import RowError
 from smc_transformer.serve.limits import Limits
@@ -177,7 +178,7 @@ class Worker:
 
     def _fail(self, error: BaseException, entries: Sequence[_Rows]) -> None:
         """No row of the batch was taken: the forecaster goes back to what is on the disk."""
-        logger.error("a batch was not taken: %s", error, exc_info=error)
+        logger.error("a batch was not taken: %s", error, exc_info=None if isinstance(error, StoreError) else error)
         self.metrics.failures.inc()
         self.failure = " ".join(str(error).split()) or type(error).__name__
         try:
@@ -185,6 +186,10 @@ class Worker:
             self.failure = None
         except BaseException as second:
             logger.error("the state cannot be read: %s", second)
+        if len(entries) > 1 and self.failure is None and not isinstance(error, StoreError):
+            for entry in entries:  # alone: a row that nobody has foreseen must not keep back those of others
+                self._take_rows([entry])
+            return
         for entry in entries:
             if entry.future.set_running_or_notify_cancel():
                 entry.future.set_exception(error)
