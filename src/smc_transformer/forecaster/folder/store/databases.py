@@ -84,7 +84,7 @@ class SQLite:
     def _refusing(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.OperationalError, sqlite3.InterfaceError, sqlite3.ProgrammingError) as error:
+        except (sqlite3.OperationalError, sqlite3.IntegrityError, sqlite3.ProgrammingError) as error:
             raise StoreError(f"{self.place} cannot be used: {error}") from None
         except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
             raise StoreError(f"{self.place} is damaged: {error}") from None
