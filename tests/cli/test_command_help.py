@@ -11,7 +11,7 @@ from helpers.command_tables import fails, run
 from smc_transformer.cli.app import commands
 
 NAMES = [command.__name__.rpartition(".")[2] for command in commands()]
-OF_FORECASTER = ("fit", "predict", "backtest", "score", "report", "stream")
+OF_FORECASTER = ("fit", "predict", "backtest", "score", "report", "stream", "serve")
 
 
 @pytest.mark.parametrize("name", OF_FORECASTER)

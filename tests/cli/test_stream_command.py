@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -13,11 +12,11 @@ import pytest
 from helpers.command_tables import QUICK, fails, json_lines, run, run_json, waves, write
 
 from smc_transformer.forecaster import Forecaster
-from smc_transformer.forecaster.folder.access import Writer
-from smc_transformer.forecaster.folder.journal import Journal, JournalError
+from smc_transformer.forecaster.folder.access import Writer, read_folder
+from smc_transformer.forecaster.folder.store.accepted import Store
+from smc_transformer.forecaster.folder.store.databases import StoreError
 from smc_transformer.forecaster.live import Service
-from smc_transformer.forecaster.rows import RowError, parse_row
-from smc_transformer.support.checksums import sealed
+from smc_transformer.forecaster.rows import RowError, read_row
 
 
 @pytest.fixture
@@ -101,9 +100,9 @@ def test_times_that_cannot_be_counted_in_the_units_of_the_fit_are_named(model):
     fitted = Forecaster.load(model).fitted
     followed = fitted.following.series
     followed["a"] = followed["a"]._replace(last_time=followed["a"].last_time.as_unit("ns"))
-    line = b'{"unique_id": "a", "ds": "9999-12-31T00:00", "y": 1}'
+    cells = {"unique_id": "a", "ds": "9999-12-31T00:00", "y": 1}
     with pytest.raises(RowError, match="'ds' is out of reach"):
-        parse_row(line, fitted, horizon=1, most_steps=10)
+        read_row(cells, "a", fitted, horizon=1, most_steps=10)
 
 
 def test_a_fault_of_any_size_does_not_end_the_stream(model):
@@ -146,7 +145,7 @@ def test_a_state_of_its_own_leaves_the_model_alone(capsys, model, lines, tmp_pat
     found = stream(capsys, model, "--input", lines, "--state", tmp_path / "live")
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before
     again = stream(capsys, model, "--input", lines, "--state", tmp_path / "live", "--resume")
-    assert again == found[-1:]
+    assert again == found  # all of them have been one batch
     other = tmp_path / "other"
     run_json(capsys, "fit", data, *QUICK, "--seed", 1, "--out", other)
     assert "another fit" in fails(capsys, 1, "stream", other, "--state", tmp_path / "live", "--input", lines)
@@ -181,7 +180,7 @@ def test_a_new_fit_waits_for_the_stream_and_forgets_its_lines(capsys, model, dat
     shutil.rmtree(model)
     small = {"config": {"d_model": 4, "d_ff": 4}, "training": {"likelihood_steps": 1, "forecast_steps": 1}}
     Forecaster(input_size=10, horizon=4, **small).fit(waves(40), progress=False).save(model)
-    with pytest.raises(JournalError, match="another fit"):
+    with pytest.raises(StoreError, match="another fit"):
         service.save()
     service.close()
 
@@ -196,11 +195,12 @@ def killed_after(model, lines, n_answers, *options):
     """The answers of a process that is killed when it has given some, or in the middle of the next."""
     command = [sys.executable, "-m", "smc_transformer.cli", "stream", model, "--paths", "20", *options]
     with lines.open("rb") as file:
-        process = subprocess.Popen([*map(str, command)], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen([*map(str, command)], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     answers = [process.stdout.readline() for _ in range(n_answers)]
     process.send_signal(signal.SIGKILL)
-    rest, _ = process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    rest = process.stdout.read()  # not by `communicate`, which knows nothing of what `readline` has read ahead
+    assert process.wait() == -signal.SIGKILL
+    process.stdout.close()
     return [json.loads(line) for line in (*answers, *rest.splitlines(keepends=True)) if line.endswith(b"\n")]
 
 
@@ -217,41 +217,42 @@ def test_killed_again_and_again_it_goes_on_to_the_same_answers(capsys, model, li
     assert [by_line[number] for number in sorted(by_line)] == expected
 
 
-@pytest.mark.parametrize("moment", ["before the journal", "torn journal", "saved", "journal begun anew"])
+def one_by_one(service, lines, **options):
+    """The answers to lines that come one after the other."""
+    return [answer for answers in service.answers(([line] for line in lines), **options) for answer in answers]
+
+
+@pytest.mark.parametrize(
+    "moment", ["before the store", "inside the transaction", "before the save", "inside the save", "saved"]
+)
 def test_a_kill_at_the_worst_moments(moment, model, lines, tmp_path, monkeypatch):
     shutil.copytree(model, tmp_path / "copy")
     text = lines.read_bytes().splitlines(keepends=True)
-    expected = list(Service(tmp_path / "copy", n_paths=20).answers(text))
+    expected = one_by_one(Service(tmp_path / "copy", n_paths=20), text)
 
     class Killed(BaseException):
         pass
 
-    def killed(*arguments):
+    def killed(*arguments, **options):
         raise Killed
 
     service = Service(model, n_paths=20, save_every=1000)
     for number, line in enumerate(text[:7], start=1):
         service.take(line, number)
-    if moment == "before the journal":
-        monkeypatch.setattr(Journal, "append", killed)
-        with pytest.raises(Killed):
-            service.take(text[7], 8)
-        monkeypatch.undo()
-    elif moment == "torn journal":
-        with (model / "stream.jsonl").open("ab") as file:
-            file.write(b'{"line": 8, "row": {"unique')
-    elif moment == "saved":
-        monkeypatch.setattr(Journal, "begin_anew", killed)
-        with pytest.raises(Killed):
-            service.save()
-        monkeypatch.undo()
-    else:
+    if moment == "saved":
         service.save()
+    else:
+        is_saving = "save" in moment
+        method = "_write_document" if "inside" in moment else "put_states" if is_saving else "append"
+        monkeypatch.setattr(Store, method, killed)
+        with pytest.raises(Killed):
+            service.save() if is_saving else service.take(text[7], 8)
+        monkeypatch.undo()
     service.close()
     second = Service(model, n_paths=20)
     assert second.n_taken == 7
-    assert second.last_answer == expected[6]
-    assert list(second.answers(text, skip=second.n_taken)) == expected[7:]
+    assert second.last_answers == (expected[6],)
+    assert one_by_one(second, text, skip=second.n_taken) == expected[7:]
 
 
 def test_other_commands_see_what_a_killed_stream_has_taken(capsys, model, lines):
@@ -294,15 +295,15 @@ def test_an_outlier_is_distrusted_if_that_is_asked_for(capsys, model, with_outli
 def test_what_was_distrusted_stays_so_after_a_kill(model, with_outlier, tmp_path):
     shutil.copytree(model, tmp_path / "copy")
     text = with_outlier.read_bytes().splitlines(keepends=True)
-    expected = list(Service(tmp_path / "copy", n_paths=20, distrust=99.9).answers(text))
+    expected = one_by_one(Service(tmp_path / "copy", n_paths=20, distrust=99.9), text)
     killed = Service(model, n_paths=20, distrust=99.9)
     for number, line in enumerate(text[:5], start=1):
         killed.take(line, number)
-    killed.close()  # without saving: the lines are in the journal alone
+    killed.close()  # without saving: the lines are in the store alone
     state = killed.forecaster.predict(n_paths=20)["y"].tolist()
     assert Forecaster.load(model).predict(n_paths=20)["y"].tolist() == state
     second = Service(model, n_paths=20, distrust=99.9)
-    assert list(second.answers(text, skip=5)) == expected[5:]
+    assert one_by_one(second, text, skip=5) == expected[5:]
     second.close()
 
 
@@ -315,36 +316,50 @@ def test_another_level_of_distrust_holds_for_new_lines_only_and_is_said(capsys, 
     state = first.forecaster.predict(n_paths=20)["y"].tolist()
     second = Service(model, n_paths=20)
     assert second.forecaster.predict(n_paths=20)["y"].tolist() == state
+    second.take(text[5], 6)
     second.close()
-    # Killed at once: the state holds the lines that were distrusted, the journal says that no others are.
-    assert Journal(model).distrust is None
+    # Killed: rows of both levels are replayed, each as it was taken.
+    assert [one.distrust for one in read_folder(model)[1].rounds] == [99.9] * 5 + [None]
+    state = second.forecaster.predict(n_paths=20)["y"].tolist()
     assert Forecaster.load(model).predict(n_paths=20)["y"].tolist() == state
-    (tmp_path / "rest.jsonl").write_bytes(b"".join(text[5:]))
+    (tmp_path / "rest.jsonl").write_bytes(b"".join(text[6:]))
     code, _, err = run(capsys, "stream", model, "--input", tmp_path / "rest.jsonl", "--paths", 20, "--distrust", 99)
     assert code == 0
-    assert "5 lines were taken before, without --distrust; from now on they are taken with --distrust 99" in err
+    assert "6 lines were taken before, without --distrust; from now on they are taken with --distrust 99" in err
 
 
-def test_damaged_journals_are_refused(capsys, model, lines):
-    stream(capsys, model, "--input", lines)
-    path = model / "stream.jsonl"
-    good = path.read_text()
-    other = json.dumps(sealed({**json.loads(good.splitlines()[0]), "fit": "x"})) + "\n"
-    for text, word in ((other, "another fit"), (good.replace('"lines": ', '"lines": 1'), "checksum")):
-        path.write_text(text)
-        assert word in fails(capsys, 1, "stream", model, "--input", lines)
-    for text, word in ((other, "another fit"), ("{}\n", "damaged"), ("", "damaged")):
-        path.write_text(text)
-        assert word in fails(capsys, 1, "stream", model, "--input", lines)
-        with pytest.raises(JournalError, match=word):
-            Journal(model)
+def test_a_line_that_is_sent_again_is_answered_as_before_and_changes_nothing(capsys, model, lines):
+    found = stream(capsys, model, "--input", lines)
+    state = Forecaster.load(model).predict(n_paths=20)["y"].tolist()
+    again = stream(capsys, model, "--input", lines)
+    assert again == [{**answer, "line": answer["line"] + 24} for answer in found]
+    assert Forecaster.load(model).predict(n_paths=20)["y"].tolist() == state
 
 
-def test_the_journal_stays_short(capsys, model):
+def test_another_value_for_a_time_that_is_taken_is_refused_with_the_reason(model):
+    service = Service(model, n_paths=5)
+    line = {"unique_id": "a", "ds": "2024-01-04T08:00", "y": 1.5}
+    service.take(json.dumps(line).encode(), 1)
+    state = service.forecaster.predict(n_paths=20)["y"].tolist()
+    for value, word in ((2.5, "got 2.5"), (None, "got None")):
+        answer = service.take(json.dumps({**line, "y": value}).encode(), 2)
+        assert "time 2024-01-04T08:00 is taken: 'y' is 1.5 there, " + word in answer["error"]
+    # The same moment in other words.
+    assert service.take(json.dumps({**line, "ds": "2024-01-04 08:00:00.000"}).encode(), 3)["surprise"]
+    assert service.forecaster.predict(n_paths=20)["y"].tolist() == state
+    service.close()
+
+
+def test_the_store_stays_small(model, monkeypatch):
     service = Service(model, n_paths=1, save_every=4)
     for number in range(1, 20):
         service.take(b"nonsense", number)
+    assert service.n_taken == 19
+    for number in range(30):
+        line = {"unique_id": "a", "ds": str(pd.Timestamp("2024-01-04T08:00") + pd.Timedelta(hours=number)), "y": 1.0}
+        service.take(json.dumps(line).encode(), 20 + number)
+    service.accepted.mark_saved(keep=10)
+    kept = service.accepted.last("a", 100)
+    assert [row.cells["ds"] for row in kept] == [f"2024-01-05 {hour:02}:00:00" for hour in range(4, 14)]
     service.close()
-    assert len((model / "stream.jsonl").read_text().splitlines()) <= 4
-    assert Journal(model).seen.n_lines == 19
-    assert os.listdir(model).count("stream.jsonl.unfinished") == 0
+    assert sorted(path.name for path in model.glob("stream*")) == ["stream.sqlite"]

@@ -8,8 +8,11 @@ import pytest
 from helpers.forecaster_tables import make, series, walks
 
 from smc_transformer.forecaster import Forecaster, SavedForecasterError
-from smc_transformer.forecaster.folder import files
+from smc_transformer.forecaster.folder import access, files
+from smc_transformer.forecaster.folder.access import read_folder
+from smc_transformer.forecaster.folder.store.accepted import Store
 from smc_transformer.forecaster.live import Service
+from smc_transformer.support.checksums import sealed
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +28,11 @@ def folder(fitted, tmp_path):
 
 def line(time, value=0.1):
     return json.dumps({"unique_id": "a", "ds": time, "y": value}).encode()
+
+
+def contents(folder):
+    """All files but the one in which the readers of a database count themselves."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith("-shm")}
 
 
 def killed_stream(folder, times, distrust=None):
@@ -51,20 +59,27 @@ def test_load_update_save_keeps_the_lines_of_a_killed_stream(folder):
         forecaster.update(series("a", [0.3], start=62))
     loaded.save(folder)
     pd.testing.assert_frame_equal(Forecaster.load(folder).predict(), expected.predict())
-    # The stream goes on counting where it stopped, with a journal that holds no row twice.
-    assert len((folder / "stream.jsonl").read_text().splitlines()) == 1
+    # The stream goes on counting where it stopped, with no row that is replayed twice.
+    assert read_folder(folder)[1].rounds == ()
     service = Service(folder, n_paths=5)
     assert service.n_taken == 2
-    assert "not after the last one, 62" in service.take(line(62), 3)["error"]
+    assert "not after the last one, 62" in service.take(line(62), 3)["error"]  # it came by another way
     service.close()
 
 
-def test_a_kill_between_the_state_and_the_new_journal_replays_no_row_twice(folder):
+def test_a_kill_between_the_state_and_its_note_in_the_store_replays_no_row_twice(folder, monkeypatch):
     killed_stream(folder, (60, 61))
-    loaded, journal = Forecaster.load(folder), (folder / "stream.jsonl").read_bytes()
+    loaded = Forecaster.load(folder)
     loaded.update(series("a", [0.3], start=62))
-    loaded.save(folder)
-    (folder / "stream.jsonl").write_bytes(journal)  # as if it had not been replaced yet
+
+    def killed(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "mark_saved", killed)
+    with pytest.raises(KeyboardInterrupt):
+        loaded.save(folder)
+    monkeypatch.undo()
+    assert len(read_folder(folder)[1].rounds) == 2
     pd.testing.assert_frame_equal(Forecaster.load(folder).predict(), loaded.predict())
 
 
@@ -73,13 +88,13 @@ def test_a_forecaster_beside_a_running_stream_is_loaded_but_not_saved(folder):
     service.take(line(60), 1)
     loaded = Forecaster.load(folder)
     pd.testing.assert_frame_equal(loaded.predict(), service.forecaster.predict())
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder)
     loaded.update(series("a", [0.3], start=61))
     another = make(seed=1).fit(walks(60), progress=False)
     for forecaster in (loaded, another):
         with pytest.raises(SavedForecasterError, match="another process is writing to"):
             forecaster.save(folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert contents(folder) == before
     service.close()
 
 
@@ -105,7 +120,7 @@ def test_a_save_does_not_undo_lines_answered_since_the_load(folder, how):
         expected = killed_stream(folder, (60, 61))
     else:
         service = Service(folder, n_paths=5)
-        assert len(list(service.answers([line(60), line(61)]))) == 2
+        assert len(list(service.answers([[line(60)], [line(61)]]))) == 2
         service.close()
         expected = service.forecaster
     loaded.update(series("a", [0.3, 0.3, 0.3], start=60))
@@ -126,12 +141,22 @@ def test_a_new_fit_replaces_the_stream_of_the_one_before_even_of_its_twin(folder
     killed_stream(folder, (60, 61))
     twin = make().fit(walks(60), progress=False)
     twin.save(folder)
-    assert not (folder / "stream.jsonl").exists()
+    assert not (folder / "stream.sqlite").exists()
     pd.testing.assert_frame_equal(Forecaster.load(folder).predict(), twin.predict())
 
 
+JOURNAL_HEAD = {"format": "smc-transformer-stream", "version": 2, "distrust": None, "lines": 7, "answer": None}
+
+
+def write_journal(folder, *entries, **head):
+    """A journal as release 0.2 wrote it."""
+    fit = json.loads((folder / "config.json").read_text())["fit"]
+    documents = ({**JOURNAL_HEAD, "fit": fit, **head}, *entries)
+    (folder / "stream.jsonl").write_text("".join(json.dumps(sealed(one)) + "\n" for one in documents))
+
+
 def test_a_damaged_journal_is_refused_by_load_and_save(folder):
-    killed_stream(folder, (60,))
+    write_journal(folder, {"line": 8, "row": {"unique_id": "a", "ds": 60, "y": 0.1}, "answer": {"line": 8}})
     loaded = Forecaster.load(folder)
     journal = folder / "stream.jsonl"
     good = journal.read_text()
@@ -141,6 +166,30 @@ def test_a_damaged_journal_is_refused_by_load_and_save(folder):
             Forecaster.load(folder)
     with pytest.raises(SavedForecasterError, match="damaged"):
         loaded.save(folder)
+
+
+@pytest.mark.parametrize("distrust", [None, 50])
+def test_a_stream_goes_on_from_a_journal_of_0_2(folder, distrust, monkeypatch):
+    other = shutil.copytree(folder, folder.parent / "other")
+    entry = {"line": 8, "row": {"unique_id": "a", "ds": 60, "y": 9.0}, "answer": {"line": 8, "unique_id": "a"}}
+    write_journal(folder, entry, distrust=distrust)
+    expected = killed_stream(other, (), distrust)
+    expected.update(series("a", [9.0], start=60), distrust=distrust)
+    pd.testing.assert_frame_equal(Forecaster.load(folder).predict(), expected.predict())
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(access, "make_store", killed)  # after the states were saved, before there is a store
+    with pytest.raises(KeyboardInterrupt):
+        Service(folder, n_paths=5)
+    monkeypatch.undo()
+    service = Service(folder, n_paths=5, distrust=distrust)
+    assert not (folder / "stream.jsonl").exists()
+    assert (service.n_taken, service.last_answers) == (8, (entry["answer"],))
+    assert service.distrusted_before == distrust
+    service.close()
+    pd.testing.assert_frame_equal(Forecaster.load(folder).predict(), expected.predict())
 
 
 def test_a_journal_written_by_0_1_0_is_replayed(folder):

@@ -1,4 +1,4 @@
-"""A journal in which a bit has flipped is refused: a replayed row must be the one that was answered."""
+"""A journal of release 0.2 in which a bit has flipped is refused: a replayed row must be the one that was answered."""
 
 import json
 import shutil
@@ -8,7 +8,6 @@ import pytest
 from helpers.forecaster_tables import make, walks
 
 from smc_transformer.forecaster import Forecaster, SavedForecasterError
-from smc_transformer.forecaster.live import Service
 from smc_transformer.support.checksums import sealed
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as users run the package
@@ -16,13 +15,16 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as users run the
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A stream that was killed after three lines."""
+    """A stream of release 0.2 that was killed after three lines."""
     folder = tmp_path_factory.mktemp("saved") / "model"
     make().fit(walks(40), progress=False).save(folder)
-    service = Service(folder, n_paths=5)
-    for number, time in enumerate((40, 41, 42), start=1):
-        service.take(json.dumps({"unique_id": "a", "ds": time, "y": 0.125}).encode(), number)
-    service.close()
+    fit = json.loads((folder / "config.json").read_text())["fit"]
+    head = {"format": "smc-transformer-stream", "version": 2, "fit": fit, "distrust": None, "lines": 0, "answer": None}
+    entries = [
+        {"line": number, "row": {"unique_id": "a", "ds": time, "y": 0.125}, "answer": {"line": number}}
+        for number, time in enumerate((40, 41, 42), start=1)
+    ]
+    (folder / "stream.jsonl").write_text("".join(json.dumps(sealed(one)) + "\n" for one in (head, *entries)))
     return folder
 
 

@@ -13,14 +13,14 @@ from types import ModuleType
 from typing import Any
 
 from smc_transformer._version import __version__
-from smc_transformer.cli.commands import backtest, fit, predict, report, score, stream
+from smc_transformer.cli.commands import backtest, fit, predict, report, score, serve, stream
 from smc_transformer.cli.errors import CommandError, UsageError, one_line
 
 
 def commands() -> tuple[ModuleType, ...]:
     """Modules with a function `add`: those of the library, and those that entry points of other packages name."""
     found = {point.name: point for point in entry_points(group="smct.commands")}
-    return (fit, predict, backtest, score, report, stream, *(found[name].load() for name in sorted(found)))
+    return (fit, predict, backtest, score, report, stream, serve, *(found[name].load() for name in sorted(found)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,5 +1,6 @@
 """The forecaster: fit, predict, update, score, backtest, save and load."""
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,12 +17,13 @@ from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fitted import Fitted, Following
 from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.folder.access import read_folder, save_folder
-from smc_transformer.forecaster.folder.journal import JournalError, Seen
+from smc_transformer.forecaster.folder.recorded import Seen
+from smc_transformer.forecaster.folder.store.databases import StoreError
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
 from smc_transformer.forecaster.frequency import LONGEST, Frequency, times_after
 from smc_transformer.forecaster.given import read_given
 from smc_transformer.forecaster.panel import Panel
-from smc_transformer.forecaster.rows import PastRowError, RowError, read_row
+from smc_transformer.forecaster.rows import PastRowError, RowError, read_row, row_series, rows_table
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.surprise import surprise_table
 from smc_transformer.forecaster.table import Name, Series, TableError, read_series
@@ -350,8 +352,8 @@ class Forecaster:
         """Write a folder: config.json, model.safetensors, states.safetensors.
 
         An interrupted write leaves what was there before. After `update`, only the states are written again, and the
-        journal of a stream (`smct stream`), whose rows they hold, is emptied. A forecaster that was fitted anew
-        replaces the one in the folder, with its journal.
+        store of a stream (`smct stream`) is told that they hold its rows. A forecaster that was fitted anew replaces
+        the one in the folder, with its stream.
 
         Raises:
             SavedForecasterError: another process is writing to the folder, such as a running stream; or the stream
@@ -365,22 +367,31 @@ class Forecaster:
     def load(cls, path: str | Path) -> "Forecaster":
         """A saved forecaster, in the state after the last row that it has seen.
 
-        The rows that a stream (`smct stream`) has answered since the states were saved are replayed from its journal,
+        The rows that a stream (`smct stream`) has answered since the states were saved are replayed from its store,
         whether it has stopped, was killed, or is running. A running stream does not prevent loading, as forecasts
         beside it are what it is for: its files are replaced atomically and read in an order in which no row is missed.
         Only `save` is refused then.
         """
-        fitted, journal = read_folder(Path(path))
-        forecaster = cls(**fitted.settings.to_dict())
-        forecaster.settings = fitted.settings
-        forecaster._fitted, forecaster._seen = fitted, {Path(path).resolve(): journal.seen}
-        for cells in journal.rows:
+        fitted, recorded = read_folder(Path(path))
+        forecaster = cls.of(fitted)
+        forecaster._seen = {Path(path).resolve(): recorded.seen}
+        for one in recorded.rounds:
+            rows = []
             try:
-                forecaster.update(read_row(cells, fitted).table(fitted.settings), distrust=journal.distrust)
-            except PastRowError:
-                continue  # the states were saved with it
+                for cells in one.rows:
+                    with contextlib.suppress(PastRowError):  # the states were saved with it
+                        rows.append(read_row(cells, row_series(cells, fitted), fitted))
+                if rows:
+                    forecaster.update(rows_table(rows, fitted.settings), distrust=one.distrust)
             except (RowError, TableError) as error:
-                raise JournalError(f"{journal.path} is damaged: {error}") from None
+                raise StoreError(f"{recorded.place} is damaged: {error}") from None
+        return forecaster
+
+    @classmethod
+    def of(cls, fitted: Fitted) -> "Forecaster":
+        """A forecaster of what a fit has left behind."""
+        forecaster = cls(**fitted.settings.to_dict())
+        forecaster.settings, forecaster._fitted, forecaster._seen = fitted.settings, fitted, {}
         return forecaster
 
     def read(self, df: Any, **options: Any) -> list[Series]:

@@ -1,6 +1,6 @@
-"""A forecaster in service: one line at a time, each answered, and no answered line is lost when the process is killed.
+"""A forecaster in service: rows in, answers out, and no answered row is lost, taken twice or changed.
 
-docs/command_line.md describes lines and answers.
+docs/live.md has the guarantees, docs/command_line.md describes lines and answers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,102 +8,104 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from smc_transformer.forecaster.answering import Answer, Answering, Taken
 from smc_transformer.forecaster.facade import Forecaster
 from smc_transformer.forecaster.folder.access import Writer
-from smc_transformer.forecaster.frequency import TimeOutOfReachError
-from smc_transformer.forecaster.rows import Row, RowError, future_series, parse_row
-from smc_transformer.forecaster.table import TableError
-from smc_transformer.support.as_json import plain, records
+from smc_transformer.forecaster.rows import RowError
 
 
 @dataclass(kw_only=True, eq=False)
 class Service:
-    """Follows series line by line, as the only writer to the folder until it is closed."""
+    """Follows series row by row, as the only writer to the folder until it is closed."""
 
     folder: Path = field(kw_only=False)  # a saved forecaster
-    horizon: int = 1  # steps ahead of the forecasts in answers
-    levels: Sequence[int | float] = (80, 95)  # percentages of their intervals, and of the flags of surprises
-    n_paths: int = 1000  # sampled futures behind forecasts
-    save_every: int = 500  # lines between two saves of the particle states; those since the last are in the journal
-    most_steps: int = 1000  # how far a series may jump ahead of its last row
-    distrust: int | float | None = None  # level outside which a value is treated as missing, as in `Forecaster.update`
+    store: str | None = None  # URL of a database for the accepted rows; None: as the folder says, or SQLite in it
+    horizon: int = 1  # this and the next four as in `Answering`
+    levels: Sequence[int | float] = (80, 95)
+    n_paths: int = 1000
+    most_steps: int = 1000
+    distrust: int | float | None = None
+    save_every: int = 500  # lines between two saves of the particle states; the rows since the last are replayed
 
     def __post_init__(self) -> None:
-        self._writer = Writer(self.folder)
+        names = ("horizon", "levels", "n_paths", "most_steps", "distrust")
+        self._answering = Answering(**{name: getattr(self, name) for name in names})
+        self.n_errors = 0
+        self._open()
+        self.distrusted_before = self.accepted.distrust
+        self.accepted.distrust = self.distrust  # of the rows from now on: each row has its own
+
+    def _open(self) -> None:
+        self._writer = Writer(self.folder, self.store)
         try:
             self.forecaster = Forecaster.load(self.folder)
-            self.journal = self._writer.journal
-            self.journal.open()
-            self.distrusted_before = self.journal.distrust
-            if self.distrust != self.distrusted_before:
-                # A journal has one level for all of its rows: those of another level are saved first.
-                self.journal.distrust = self.distrust
-                self._writer.save(self.forecaster.fitted)
+            self.accepted = self._writer.open_store(self.forecaster.fitted)
         except BaseException:
             self.close()
             raise
-        self.n_errors = 0
+
+    def reopen(self) -> None:
+        """Go back to what is on the disk, after an error that came between a filter step and its writing down."""
+        self.close()
+        self._open()
+        self.accepted.distrust = self.distrust
 
     @property
     def n_taken(self) -> int:
         """Lines answered in the life of the stream."""
-        return self.journal.seen.n_lines
+        return self.accepted.seen.n_lines
 
     @property
-    def last_answer(self) -> dict[str, Any] | None:
-        """The answer to the last line, which a kill may have kept from being printed."""
-        return self.journal.seen.last_answer
+    def last_answers(self) -> tuple[Answer, ...]:
+        """The answers to the last lines, which a kill may have kept from being printed."""
+        return self.accepted.seen.last_answers
 
-    def answers(self, lines: Iterable[bytes], *, skip: int = 0) -> Iterator[dict[str, Any]]:
-        """The answer to each line, given once it is in the journal. Blank lines are counted, but not answered.
+    def answers(self, batches: Iterable[Sequence[bytes]], *, skip: int = 0) -> Iterator[list[Answer]]:
+        """The answers to the lines of each batch, given once they are in the store. Blank lines are not answered.
 
         The first lines, as many as `skip` says, were answered before.
         """
-        start = self.n_taken - skip
-        for number, line in enumerate(lines, start=1):
-            if number > skip and line.strip():
-                yield self.take(line, start + number)
+        start, number = self.n_taken - skip, 0
+        for lines in batches:
+            numbered = list(enumerate(lines, start=number + 1))
+            number += len(lines)
+            taken = [(start + one, line) for one, line in numbered if one > skip and line.strip()]
+            if taken:
+                yield self.take_lines(taken)
         self.save()
 
-    def take(self, line: bytes, number: int) -> dict[str, Any]:
+    def take(self, line: bytes, number: int) -> Answer:
         """Answer one line."""
-        try:
-            row = parse_row(line, self.forecaster.fitted, self.horizon, self.most_steps)
-            cells, answer = row.cells, {"line": number, **self._answer(row)}
-        except RowError as error:
-            self.n_errors += 1
-            cells, answer = None, {"line": number, "error": str(error)}
-        self.journal.append(number, cells, answer)
-        if self.journal.n_entries >= self.save_every:
-            self.save()
-        return answer
+        return self.take_lines([(number, line)])[0]
 
-    def save(self) -> None:
-        """Save the particle states and empty the journal."""
-        if self.journal.n_entries:
-            self._writer.save(self.forecaster.fitted)
+    def take_lines(self, lines: Sequence[tuple[int, bytes]]) -> list[Answer]:
+        """Answer lines, which have numbers, in one transaction."""
+        rounds, found = self._answering.judge(self.forecaster, [line for _, line in lines], self.accepted.find)
+        answers = []
+        for (number, _), one in zip(lines, found, strict=True):
+            self.n_errors += isinstance(one, RowError)
+            answer = {"error": str(one)} if isinstance(one, RowError) else one.answer
+            answers.append({"line": number, **answer})
+        self.accepted.append(rounds, lines=lines[-1][0] - self.n_taken, answers=answers)
+        if self.accepted.n_pending >= self.save_every:
+            self.save()
+        return answers
+
+    def accept(self, given: Sequence[Any]) -> list[Taken | RowError]:
+        """Take objects of JSON, in one transaction: the answer to each, or why it was refused.
+
+        Rows of one series must come in the order of their times. The others are not touched by one that is refused.
+        """
+        rounds, found = self._answering.judge(self.forecaster, given, self.accepted.find)
+        if rounds:
+            self.accepted.append(rounds, lines=sum(map(len, rounds)))
+        return found
+
+    def save(self, *, at_least: int = 1, most: int | None = None) -> None:
+        """Save the states of series that have got so many rows since they were saved; at most so many of them."""
+        if self.accepted.n_pending:
+            self._writer.save_fresh(self.forecaster.fitted, at_least=at_least, most=most)
 
     def close(self) -> None:
-        """Stop, without saving: the lines since the last save are in the journal."""
+        """Stop, without saving: the rows since the last save are in the store."""
         self._writer.close()
-
-    def _answer(self, row: Row) -> dict[str, Any]:
-        """How surprising a row was, and the next steps, or None where inputs that should be known ahead are not."""
-        settings, fitted = self.forecaster.settings, self.forecaster.fitted
-        try:
-            ahead = None if row.future is None else future_series(row, settings, self.horizon)
-            if ahead is not None:  # a row whose future cannot be used is an error as a whole
-                fitted.panel.known(ahead)
-            surprise = self.forecaster.update(row.table(settings), self.levels, distrust=self.distrust)
-        except (TableError, TimeOutOfReachError) as error:
-            raise RowError(" ".join(str(error).split())) from None
-        forecast = None
-        if ahead is not None:
-            drawn = fitted.forecast(fitted.following, {row.name: ahead}, self.n_paths)
-            forecast = records(drawn.table(self.levels).drop(columns=[settings.id_column]))
-        return {
-            settings.id_column: row.name,
-            settings.time_column: plain(row.time),
-            "surprise": records(surprise.drop(columns=[settings.id_column, settings.time_column])),
-            "forecast": forecast,
-        }

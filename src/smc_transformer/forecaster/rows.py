@@ -3,14 +3,16 @@
 import json
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from smc_transformer.forecaster.fitted import Fitted
-from smc_transformer.forecaster.frequency import TimeOutOfReachError, times_after, times_between
+from smc_transformer.forecaster.frequency import Frequency, TimeOutOfReachError, times_after, times_between
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError, in_zone_of
 from smc_transformer.forecaster.times import CLOCKS
@@ -18,16 +20,42 @@ from smc_transformer.support.checks import cut, shown
 
 FUTURE = "future"
 """Key of the inputs that are known ahead, at the times ahead: {"future": {"price": [1.0, 1.2]}}."""
+LONGEST_TIME = 100
+"""Characters of a time."""
 LONGEST_NUMBER = 30
 """Digits of a name that may be a number; Python refuses to read thousands of them."""
 
 
 class RowError(ValueError):
-    """A row that cannot be used, and why."""
+    """A row that cannot be used, and why; `column` is the one that is to blame, if it is one."""
+
+    kind = "invalid"
+
+    def __init__(self, reason: str, column: str | None = None) -> None:
+        super().__init__(reason)
+        self.column = column
+
+
+class UnknownSeriesError(RowError):
+    """A row of a series that is not followed."""
+
+    kind = "unknown series"
 
 
 class PastRowError(RowError):
-    """A row that is not after the last one of its series."""
+    """A row, fine but for its time, which is not after the last one of its series."""
+
+    kind = "past"
+
+    def __init__(self, reason: str, column: str, row: "Row") -> None:
+        super().__init__(reason, column)
+        self.row = row
+
+
+class TakenError(RowError):
+    """A row with another value than the one that was accepted at its time."""
+
+    kind = "conflict"
 
 
 @dataclass(frozen=True)
@@ -39,39 +67,55 @@ class Row:
     cells: dict[str, Any]  # names and values of all columns, as JSON holds them
     future: dict[str, list[float]] | None  # inputs that are known ahead, by column; None if they were not given
 
-    def table(self, settings: Settings) -> pd.DataFrame:
-        """As `Forecaster.update` takes it."""
-        columns = {name: [self.cells[name]] for name in (*settings.modelled, *settings.future_inputs)}
-        frame = pd.DataFrame(columns, dtype=float)
-        frame[settings.id_column], frame[settings.time_column] = [self.name], pd.Index([self.time])
-        return frame
+
+def rows_table(rows: Sequence[Row], settings: Settings) -> pd.DataFrame:
+    """Rows as `Forecaster.update` takes them."""
+    columns = {name: [row.cells[name] for row in rows] for name in (*settings.modelled, *settings.future_inputs)}
+    frame = pd.DataFrame(columns, dtype=float)
+    frame[settings.id_column], frame[settings.time_column] = (
+        [row.name for row in rows],
+        pd.Index([row.time for row in rows]),
+    )
+    return frame
 
 
-def parse_row(line: bytes, fitted: Fitted, horizon: int, most_steps: int) -> Row:
-    """The observation in a line of JSON, such as {"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}.
-
-    null is missing, and further keys are ignored. Inputs ahead, if the line has any, must be known for the steps of the
-    horizon. A series may jump at most so many steps ahead of its last row.
-    """
+def parse_object(line: bytes) -> dict[str, Any]:
+    """The object in a line of JSON."""
     try:
         cells = json.loads(line)
     except (ValueError, RecursionError) as error:  # also of bytes that are no text, and of numbers without end
         raise RowError(f"not a line of JSON: {' '.join(str(error).split())}") from None
+    return check_object(cells)
+
+
+def check_object(cells: Any) -> dict[str, Any]:
+    """That a value of JSON is an object."""
     if not isinstance(cells, dict):
         raise RowError(f"expected an object such as {{...}}, got {type(cells).__name__}")
-    return read_row(cells, fitted, horizon, most_steps)
+    return cells
 
 
-def read_row(cells: dict[str, Any], fitted: Fitted, horizon: int = 0, most_steps: int | None = None) -> Row:
-    """The observation in an object of JSON; arguments as in `parse_row`."""
-    settings, name = fitted.settings, _name(cells, fitted)
-    time = _time(cells, fitted, name, most_steps)
+def read_row(cells: dict[str, Any], name: Name, fitted: Fitted, horizon: int = 0, most_steps: int | None = None) -> Row:
+    """The observation in an object such as {"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}.
+
+    null is missing, and further keys are ignored. Inputs ahead, if there are any, must be known for the steps of the
+    horizon. A series may jump at most so many steps ahead of its last row. `name` is what `row_series` says.
+    """
+    settings, last = fitted.settings, fitted.following.series[name].last_time
+    time = _time(cells, fitted, name)
     kept = {settings.id_column: name, settings.time_column: cells[settings.time_column]}
     for column in (*settings.modelled, *settings.future_inputs):
         if column not in cells:
-            raise RowError(f"there is no {column!r}; a missing value is null")
+            raise RowError(f"there is no {column!r}; a missing value is null", column)
         kept[column] = _number(cells[column], column)
-    return Row(name, time, kept, _future(cells, settings.future_inputs, horizon))
+    row = Row(name, time, kept, _future(cells, settings.future_inputs, horizon))
+    if time <= last:
+        shown_time = _plain(cells[settings.time_column])
+        reason = f"series {shown(name)}: time {shown_time} is not after the last one, {last}"
+        raise PastRowError(reason, settings.time_column, row)
+    if most_steps is not None:
+        _check_reach(row, fitted, most_steps)
+    return row
 
 
 def future_series(row: Row, settings: Settings, horizon: int) -> Series:
@@ -81,76 +125,96 @@ def future_series(row: Row, settings: Settings, horizon: int) -> Series:
     return Series.of_inputs(row.name, times, np.array(known, float).reshape(-1, horizon).T)
 
 
-def _name(cells: dict[str, Any], fitted: Fitted) -> Name:
+def row_series(cells: dict[str, Any], fitted: Fitted) -> Name:
+    """The series that an object of JSON is an observation of."""
     column, known = fitted.settings.id_column, fitted.following.series
     if column not in cells:
         if len(known) == 1:
             return next(iter(known))
-        raise RowError(f"there is no {column!r}: whose observation is it?")
+        raise RowError(f"there is no {column!r}: whose observation is it?", column)
     name = cells[column]
     if isinstance(name, bool) or not isinstance(name, (str, int)):
-        raise RowError(f"{column!r} must be text or a whole number, got {_json(name)}")
+        raise RowError(f"{column!r} must be text or a whole number, got {_json(name)}", column)
     # In a text table all names are text, so 7 and "7" mean the same series.
-    text = str(name)
+    text = str(name) if isinstance(name, str) or abs(name) < 10**LONGEST_NUMBER else ""
     for candidate in (name, text, int(text) if text.isdecimal() and len(text) <= LONGEST_NUMBER else name):
         if candidate in known:
             return candidate
-    raise RowError(f"unknown series {shown(name)}")
+    raise UnknownSeriesError(f"unknown series {shown(name)}", column)
 
 
-def _time(cells: dict[str, Any], fitted: Fitted, name: Name, most_steps: int | None) -> Any:
+def _time(cells: dict[str, Any], fitted: Fitted, name: Name) -> Any:
     settings, last = fitted.settings, fitted.following.series[name].last_time
     column = settings.time_column
     if column not in cells:
-        raise RowError(f"series {shown(name)}: there is no time {column!r}")
+        raise RowError(f"series {shown(name)}: there is no time {column!r}", column)
     time = cells[column]
     if isinstance(settings.freq, str):
-        time = _timestamp(time, column, last)
-    elif isinstance(time, bool) or not isinstance(time, int) or abs(time) >= 2**62:
-        raise RowError(f"{column!r} must be a whole number, got {_json(time)}")
-    if time <= last:
-        raise PastRowError(f"series {shown(name)}: time {_plain(cells[column])} is not after the last one, {last}")
-    if most_steps is None:
-        return time
-    # By the length of one step first: a far time would make a long grid.
-    try:
-        one = times_after(last, 1, settings.freq)[0] - last
-        is_far = (time - last) / one > 2 * most_steps
-        is_far = is_far or len(times_between(last, time, settings.freq)) - 1 > most_steps
-    except TimeOutOfReachError as error:
-        raise RowError(f"series {shown(name)}: {error}") from None
-    if is_far:
-        raise RowError(
-            f"series {shown(name)}: time {_plain(cells[column])} is more than {most_steps} steps after the last, {last}"
-        )
+        return _timestamp(time, column, last)
+    if isinstance(time, bool) or not isinstance(time, int) or abs(time) >= 2**62:
+        raise RowError(f"{column!r} must be a whole number, got {_json(time)}", column)
     return time
 
 
-def _timestamp(value: Any, column: str, last: pd.Timestamp) -> pd.Timestamp:
-    is_time = isinstance(value, str) and value.strip().lower() not in CLOCKS
-    time = pd.to_datetime(value, format="ISO8601", errors="coerce") if is_time else pd.NaT
-    if time is pd.NaT:
-        raise RowError(f"{column!r} must be a time as text (ISO 8601), got {_json(value)}")
+def _check_reach(row: Row, fitted: Fitted, most_steps: int) -> None:
+    """That a row is at most so many steps after the last one of its series."""
+    freq, column, last = fitted.settings.freq, fitted.settings.time_column, fitted.following.series[row.name].last_time
+    # By the length of one step first: a far time would make a long grid.
     try:
-        found = in_zone_of(pd.DatetimeIndex([time]), last, f"{column!r} is {_json(value)}")[0]
+        following = _next_time(last, freq, getattr(last, "tz", None))
+        if row.time == following:
+            return
+        one = following - last
+        is_far = (row.time - last) / one > 2 * most_steps
+        is_far = is_far or len(times_between(last, row.time, freq)) - 1 > most_steps
+    except TimeOutOfReachError as error:
+        raise RowError(f"series {shown(row.name)}: {error}", column) from None
+    if is_far:
+        shown_time = _plain(row.cells[column])
+        raise RowError(
+            f"series {shown(row.name)}: time {shown_time} is more than {most_steps} steps after the last, {last}",
+            column,
+        )
+
+
+def _timestamp(value: Any, column: str, last: pd.Timestamp) -> pd.Timestamp:
+    time = _parsed(value) if isinstance(value, str) and len(value) <= LONGEST_TIME else pd.NaT
+    if time is pd.NaT:
+        raise RowError(f"{column!r} must be a time as text (ISO 8601), got {_json(value)}", column)
+    try:
+        found = time
+        if time.tz is not None or last.tz is not None:
+            found = in_zone_of(pd.DatetimeIndex([time]), last, f"{column!r} is {_json(value)}")[0]
         if found.as_unit(last.unit) != found:
-            raise RowError(f"{column!r} is finer than the times of the fit, got {_json(value)}")
+            raise RowError(f"{column!r} is finer than the times of the fit, got {_json(value)}", column)
         return found.as_unit(last.unit)
     except RowError:
         raise
     except TableError as error:
-        raise RowError(str(error)) from None
+        raise RowError(str(error), column) from None
     except ValueError:  # the year 9999, counted in nanoseconds
-        raise RowError(f"{column!r} is out of reach of the times of the fit, got {_json(value)}") from None
+        raise RowError(f"{column!r} is out of reach of the times of the fit, got {_json(value)}", column) from None
+
+
+# Series mostly have rows at the same times: to read such a time costs more than all else about a row.
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> pd.Timestamp:
+    return pd.NaT if text.strip().lower() in CLOCKS else pd.to_datetime(text, format="ISO8601", errors="coerce")
+
+
+@lru_cache(maxsize=4096)
+def _next_time(last: Any, freq: Frequency, zone: Any) -> Any:
+    """The zone tells apart times that are equal, but of which the next days are not."""
+    return times_after(last, 1, freq)[0]
 
 
 def _number(value: Any, column: str) -> float | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise RowError(f"{column!r} must be a number or null, got {_json(value)}")
+        raise RowError(f"{column!r} must be a number or null, got {_json(value)}", column)
     if abs(value) > sys.float_info.max:
-        raise RowError(f"{column!r} must be a finite number or null, got {shown(value)}")
+        raise RowError(f"{column!r} must be a finite number or null, got {shown(value)}", column)
     return float(value)
 
 
@@ -161,15 +225,15 @@ def _future(cells: dict[str, Any], columns: tuple[str, ...], horizon: int) -> di
     if future is None:
         return None
     if not isinstance(future, dict):
-        raise RowError(f"{FUTURE!r} must be an object with a list for each of {list(columns)}")
+        raise RowError(f"{FUTURE!r} must be an object with a list for each of {list(columns)}", FUTURE)
     found = {}
     for column in columns:
         values = future.get(column)
         if not isinstance(values, list) or len(values) < horizon:
-            raise RowError(f"{FUTURE!r} must hold {horizon} values of {column!r}, got {_json(values)}")
+            raise RowError(f"{FUTURE!r} must hold {horizon} values of {column!r}, got {_json(values)}", FUTURE)
         found[column] = [number for value in values if (number := _number(value, column)) is not None]
         if len(found[column]) < len(values):
-            raise RowError(f"{FUTURE!r}: inputs that are known ahead must be known, {column!r} has a null")
+            raise RowError(f"{FUTURE!r}: inputs that are known ahead must be known, {column!r} has a null", FUTURE)
     return found
 
 

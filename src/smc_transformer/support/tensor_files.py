@@ -34,6 +34,17 @@ _CODES = {
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, Any]) -> None:
     """Write a file with its checksum; an interrupted write leaves the one that was there."""
+    with replacing(path) as file:
+        for part in _parts(tensors, header):
+            file.write(part)
+
+
+def pack_tensors(tensors: Mapping[str, Tensor], header: dict[str, Any]) -> bytes:
+    """What `write_tensors` would write."""
+    return b"".join(_parts(tensors, header))
+
+
+def _parts(tensors: Mapping[str, Tensor], header: dict[str, Any]) -> Iterator[Any]:
     # The widest types first: every tensor then begins at a multiple of its numbers' size.
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     plain = {name: tensors[name].detach().cpu().contiguous() for name in order}
@@ -46,10 +57,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: dict[str, A
         start = end
     head = json.dumps(contents).encode()
     head += b" " * (-len(head) % 8)
-    with replacing(path) as file:
-        file.write(len(head).to_bytes(8, "little") + head)
-        for tensor in plain.values():
-            file.write(_bytes(tensor))
+    yield len(head).to_bytes(8, "little") + head
+    for tensor in plain.values():
+        yield _bytes(tensor)
 
 
 def read_tensors(
@@ -80,7 +90,31 @@ def read_tensors(
     return tensors, header
 
 
-def check_format(path: Path, header: Any, what: str, known: tuple[str, int], error: type[ValueError]) -> None:
+def unpack_tensors(data: bytes, what: str, error: type[ValueError]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The inverse of `pack_tensors`; errors call the bytes by their name."""
+    try:
+        length = int.from_bytes(data[:8], "little")
+        contents = json.loads(data[8 : 8 + length])
+        metadata = contents.pop("__metadata__")
+        text = metadata["header"]
+        header = json.loads(text)
+        body, kinds = memoryview(data)[8 + length :], {code: kind for kind, code in _CODES.items()}
+        tensors = {}
+        for name, one in contents.items():
+            start, end = one["data_offsets"]
+            kind = kinds[one["dtype"]]
+            raw = bytearray(body[start:end])  # a copy: torch wants memory that may be written to
+            flat = torch.frombuffer(raw, dtype=kind) if raw else torch.empty(0, dtype=kind)
+            tensors[name] = flat.reshape(one["shape"])
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError, MemoryError) as cause:
+        reason = " ".join(str(cause).split()) or type(cause).__name__
+        raise error(f"{what} is not readable (truncated, or another format): {reason}") from None
+    if not isinstance(header, dict) or metadata.get("checksum") != _checksum(text, tensors):
+        raise error(f"{what} is damaged or was edited: its checksum is not that of its contents")
+    return tensors, header
+
+
+def check_format(path: Path | str, header: Any, what: str, known: tuple[str, int], error: type[ValueError]) -> None:
     """Refuse a header that is not of the `known` format, or of a later version than is known."""
     name, newest = known
     if not isinstance(header, dict) or header.get("format") != name:

@@ -2,8 +2,8 @@
 
 Reads observations as JSON lines and answers each in one line: how surprising it was, and the forecast of what comes
 next. A wrong line (not JSON, an unknown series, a time that is not after the last) is answered by an error, and the
-stream goes on. A line is answered once it is in the journal: a process that is killed at any moment resumes where it
-stopped when it is started again.
+stream goes on. A line is answered once it is on the disk: a process that is killed at any moment, or a machine that
+loses its power, resumes where it stopped. A line that was taken before is answered as before and changes nothing.
 
 An example:
   echo '{"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}' | smct stream model
@@ -18,6 +18,7 @@ answers, one line each:
 import argparse
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ from smc_transformer.cli.model import add_horizon, add_levels, add_model_command
 from smc_transformer.cli.options import Commands, percentage, positive
 from smc_transformer.support.remark import remark
 
+CHUNK = 2**16
+"""Bytes that are read at once."""
+
 
 def add(commands: Commands) -> None:
     """Declare the command."""
@@ -34,10 +38,14 @@ def add(commands: Commands) -> None:
     parser.add_argument("--input", type=Path, metavar="FILE", help="JSON lines (default: standard input)")
     text = "where the state is saved; made as a copy of the model (default: the model's own folder)"
     parser.add_argument("--state", type=Path, metavar="FOLDER", help=text)
-    text = "the input begins with the first line ever: repeat the last answer, and skip the lines answered before"
+    text = "the input begins with the first line ever: repeat the last answers, and skip the lines answered before"
     parser.add_argument("--resume", action="store_true", help=text)
+    text = (
+        "database for the accepted rows, postgresql://...: written down in the folder (default: SQLite in the folder)"
+    )
+    parser.add_argument("--store", metavar="URL", help=text)
     add_horizon(parser, default=1)
-    text = "between two saves of all particles; a restart replays the lines since the last save (default: 500)"
+    text = "between two saves of the states; a restart replays the lines since the last save (default: 500)"
     parser.add_argument("--save-every", type=positive, default=500, metavar="LINES", help=text)
     text = "that a series may jump ahead of its last row (default: 1000)"
     parser.add_argument("--most-steps", type=positive, default=1000, help=text)
@@ -51,11 +59,11 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     folder = options.model if options.state is None else options.state
-    settings = {name: getattr(options, name) for name in ("horizon", "save_every", "most_steps", "distrust")}
+    settings = {name: getattr(options, name) for name in ("store", "horizon", "save_every", "most_steps", "distrust")}
     with failing():
         from smc_transformer.forecaster.live import Service
 
-        _begin(options.model, folder)
+        begin_state(options.model, folder)
         service = Service(folder, levels=options.level, n_paths=options.paths, **settings)
         source = nullcontext(_standard_input()) if options.input is None else options.input.open("rb")
         with closing(service), source as lines:
@@ -63,10 +71,10 @@ def _run(options: argparse.Namespace) -> None:
             if before:
                 change = _change_of_distrust(service.distrusted_before, options.distrust)
                 remark(f"{before} lines were taken before{change}")
-            if options.resume and service.last_answer is not None:
-                _write(service.last_answer)
-            for answer in service.answers(lines, skip=before if options.resume else 0):
-                _write(answer)
+            if options.resume:
+                _write(service.last_answers)
+            for answers in service.answers(_arriving(lines), skip=before if options.resume else 0):
+                _write(answers)
             remark(f"{service.n_taken - before} lines taken, {service.n_errors} with errors")
 
 
@@ -76,7 +84,7 @@ def _change_of_distrust(*levels: int | float | None) -> str:
     return "" if was == now else f", {was}; from now on they are taken {now}"
 
 
-def _begin(model: Path, state: Path) -> None:
+def begin_state(model: Path, state: Path) -> None:
     """Make the state from the model, or check that it is of this model."""
     from smc_transformer.forecaster import Forecaster, SavedForecasterError
     from smc_transformer.forecaster.folder.files import stored_fit
@@ -87,12 +95,23 @@ def _begin(model: Path, state: Path) -> None:
         raise SavedForecasterError(f"the state in {state} is of another fit than {model}: choose another folder")
 
 
+def _arriving(source: Any) -> Iterator[list[bytes]]:
+    """Lines in batches: all those that have arrived. Who waits for an answer before the next line gets it."""
+    rest = b""
+    while part := source.read1(CHUNK):
+        *lines, rest = (rest + part).split(b"\n")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
 def _standard_input() -> Any:
     if sys.stdin is None:
         raise CommandError("standard input is closed: give the lines as --input")
     return sys.stdin.buffer
 
 
-def _write(answer: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(answer, allow_nan=False) + "\n")
+def _write(answers: Sequence[dict[str, Any]]) -> None:
+    sys.stdout.write("".join(json.dumps(answer, allow_nan=False) + "\n" for answer in answers))
     sys.stdout.flush()

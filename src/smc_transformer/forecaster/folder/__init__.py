@@ -1,7 +1,9 @@
-"""The folder of a saved forecaster: the only place that knows its files, its lock and its journal.
+"""The folder of a saved forecaster: the only place that knows its files, its lock and its store.
 
 files.py     config.json, model.safetensors and states.safetensors: a `Fitted` on disk
-journal.py   stream.jsonl: the rows that a stream has answered since the states were saved
+recorded.py  what a stream has answered, whoever wrote it down
+store/       the rows that a stream has accepted, in SQLite or PostgreSQL
+journal.py   stream.jsonl: the same as older releases wrote it
 lock.py      one writer at a time
 access.py    reading and writing all of these together
 """

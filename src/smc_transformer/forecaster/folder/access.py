@@ -1,56 +1,138 @@
-"""Reading and writing a whole folder: states, journal and lock together, so that no answered row is lost."""
+"""Reading and writing a whole folder: states, store and lock together, so that no answered row is lost."""
 
 import contextlib
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from smc_transformer.forecaster.fitted import Fitted
+from smc_transformer.forecaster.fitted import Fitted, Following
 from smc_transformer.forecaster.folder import files
 from smc_transformer.forecaster.folder.files import SavedForecasterError
-from smc_transformer.forecaster.folder.journal import Journal, JournalError, Seen
+from smc_transformer.forecaster.folder.journal import NAME as JOURNAL
+from smc_transformer.forecaster.folder.journal import read_journal
 from smc_transformer.forecaster.folder.lock import locked
+from smc_transformer.forecaster.folder.packed import pack_series, unpack_series
+from smc_transformer.forecaster.folder.recorded import Recorded, Seen
+from smc_transformer.forecaster.folder.store.accepted import STATES_AT_ONCE, Store
+from smc_transformer.forecaster.folder.store.databases import StoreError
+from smc_transformer.forecaster.folder.store.opening import find_store, make_store
+from smc_transformer.forecaster.table import Name
+from smc_transformer.inference.state import ParticleState
 
 
 class Writer(contextlib.AbstractContextManager["Writer"]):
     """The only process that writes to a folder, until it is closed; a `LockedError` is raised if there is another."""
 
-    def __init__(self, folder: Path) -> None:
-        files.stored_fit(folder)  # says what is wrong with a folder that holds no forecaster
-        self.folder = folder
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        self.folder, self.fit = folder, files.stored_fit(folder)  # says what is wrong if it holds no forecaster
+        self._url = url
         with contextlib.ExitStack() as held:
             held.enter_context(locked(folder))
-            self.journal = Journal(folder)
+            self.store = find_store(folder, self.fit, writing=True, url=url)
+            if self.store is not None:
+                held.callback(self.store.close)
             self._held = held.pop_all()
 
-    def save(self, fitted: Fitted) -> None:
-        """Save the states, which hold the journal's rows by now, and empty the journal.
+    def open_store(self, fitted: Fitted) -> Store:
+        """The store that a stream writes to, made if there is none; `fitted` holds all that was answered before."""
+        if self.store is None:
+            recorded = read_journal(self.folder, self.fit)
+            if recorded.rounds:
+                files.save_states(self.folder, fitted, self.fit)
+            self.store = make_store(self.folder, self.fit, recorded, self._url)
+            self._held.callback(self.store.close)
+        # A journal is empty or superseded by now. A kill before this line leaves one that nobody reads.
+        (self.folder / JOURNAL).unlink(missing_ok=True)
+        return self.store
 
-        A process killed between the two leaves rows in the journal that the states hold too: their times tell.
+    def save(self, fitted: Fitted) -> None:
+        """Save all states in the folder, and say in the store that they hold the accepted rows.
+
+        A process killed between the two leaves rows and states in the store that are older: their times tell.
         """
-        if files.stored_fit(self.folder) != self.journal.fit:
-            raise JournalError(f"{self.folder} holds another fit now: the rows since the last save are lost")
-        files.save_states(self.folder, fitted, self.journal.fit)
-        if self.journal.path.exists():
-            self.journal.begin_anew()
+        self._check()
+        files.save_states(self.folder, fitted, self.fit)
+        if self.store is not None:
+            self.store.mark_saved()
+        elif (self.folder / JOURNAL).exists():
+            self.open_store(fitted)
+
+    def save_fresh(self, fitted: Fitted, *, at_least: int = 1, most: int | None = None) -> None:
+        """Save in the store the states of series that have got so many rows since they were saved, at most so many."""
+        assert self.store is not None
+        self._check()
+        names = self.store.fresh(at_least)[:most]
+        for start in range(0, max(1, len(names)), STATES_AT_ONCE):  # once also if there were lines with errors only
+            chosen = names[start : start + STATES_AT_ONCE]
+            self.store.put_states({name: pack_series(fitted, self.fit, name) for name in chosen})
+
+    def _check(self) -> None:
+        if not files.holds_fit(self.folder, self.fit):
+            raise StoreError(f"{self.folder} holds another fit now: the rows since the last save are lost")
 
     def close(self) -> None:
-        """Let others write. Rows in the journal are safe there."""
+        """Let others write. Rows in the store are safe there."""
         self._held.close()
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
 
-def read_folder(path: Path) -> tuple[Fitted, Journal]:
-    """What was saved, and the journal of the rows since then, also while a stream is writing.
+def read_folder(path: Path) -> tuple[Fitted, Recorded]:
+    """The forecaster as it was saved, and the rows that a stream has accepted since then, also while it is running.
 
-    The journal is read first. States that are saved meanwhile hold all of its rows, which are then recognised by their
-    times; in the other order, rows could have moved from the journal to the states unseen.
+    If the states in the folder are replaced between reading them and reading the store, both are read again.
     """
     path = files.present(path)
-    journal = Journal(path)
-    return files.load_fitted(path), journal
+    while True:
+        before = _version(path / files.STATES)
+        fitted = files.load_fitted(path)
+        recorded = read_recorded(path, files.stored_fit(path), fitted)
+        if _version(path / files.STATES) == before:
+            return fitted, recorded
+
+
+def read_recorded(path: Path, fit: str, fitted: Fitted | None = None) -> Recorded:
+    """What the stream of a folder has answered; the states in its store become those of `fitted`."""
+    store = find_store(path, fit, writing=False)
+    if store is None:
+        return read_journal(path, fit)
+
+    def use(states: Sequence[bytes]) -> None:
+        if fitted is not None:
+            go_on(fitted, [unpack_series(state, fitted, fit) for state in states])
+
+    with contextlib.closing(store):
+        return store.recorded(use)
+
+
+def go_on(fitted: Fitted, unpacked: Sequence[tuple[Name, Following, dict[str, Any]]]) -> None:
+    """Go on from states that are later than those of a forecaster."""
+    fleet, known = fitted.following
+    later = {
+        name: own for name, own, _ in unpacked if name in known and own.series[name].last_time > known[name].last_time
+    }
+    for numbers in fleet.groups(list(later)):
+        alike: dict[Any, tuple[list[Name], list[ParticleState]]] = {}
+        for name in (list(later)[number] for number in numbers):
+            state = later[name].fleet.take([name])
+            names, states = alike.setdefault(state.layout, ([], []))
+            names.append(name)
+            states.append(state)
+        for names, states in alike.values():
+            fleet.put(names, ParticleState.cat(states))
+    known.update({name: own.series[name] for name, own in later.items()})
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """What changes when a file is replaced."""
+    try:
+        found = path.stat()
+        return found.st_ino, found.st_mtime_ns
+    except OSError:
+        return 0, 0
 
 
 def save_folder(path: Path, fitted: Fitted, seen: Seen | None) -> Seen:
@@ -66,7 +148,7 @@ def save_folder(path: Path, fitted: Fitted, seen: Seen | None) -> Seen:
             files.replace_folder(path, fitted, number)
         return Seen()
     with Writer(path) as writer:
-        answered = writer.journal.seen
+        answered = read_recorded(path, number).seen if writer.store is None else writer.store.seen
         if answered.n_lines and answered != seen:
             raise SavedForecasterError(
                 f"the stream of {path} has answered {answered.n_lines} lines, of which this forecaster has seen "

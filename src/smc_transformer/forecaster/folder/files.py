@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,14 +111,16 @@ def load_fitted(path: Path) -> Fitted:
         model = contents.model(settings, weights)
     tensors, header = _read_tensors(path / STATES, number, is_sealed)
     with contents.damage(path / STATES, SavedForecasterError):
-        following, until = _following(tensors, header, settings, model, panel)
+        following, until = read_following(tensors, header, settings, model, panel)
+        if not until:
+            raise ValueError("it holds no series that the model was trained on")
     return Fitted(settings, model, panel, following, until, chosen)
 
 
-def _following(
+def read_following(
     tensors: dict[str, Tensor], header: dict[str, Any], settings: Settings, model: SMCTransformer, panel: Panel
 ) -> tuple[Following, dict[Name, Any]]:
-    """The series that are followed, and until when those of the fit were trained on; the panel gets their scalers."""
+    """The series of some states, and until when those of the fit were trained on; the panel gets their scalers."""
     following, until = Following(Fleet(), {}), {}
     listed = header["series"]
     views: Sequence[ViewState] = (
@@ -134,7 +136,7 @@ def _following(
             if isinstance(view, Scaler):
                 panel.scalers[name] = view
     blocks = list(_blocks(tensors, header))
-    contents.check_names([one["name"] for one in header["series"]], [names for names, _ in blocks], until)
+    contents.check_names([one["name"] for one in header["series"]], [names for names, _ in blocks])
     contents.check_zones([one.last_time for one in following.series.values()] + list(until.values()))
     for names, state in blocks:
         state.check(model, settings.n_particles)
@@ -146,9 +148,17 @@ def _following(
 
 def save_states(folder: Path, fitted: Fitted, number: str) -> None:
     """Write the states of all series, in one atomic replacement."""
+    tensors, header = state_parts(fitted, number, fitted.following.series)
+    write_tensors(folder / STATES, tensors, header)
+
+
+def state_parts(fitted: Fitted, number: str, names: Iterable[Name]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The states of some series as tensors, and what else is known of them."""
+    fleet, chosen = fitted.following.fleet, list(names)
     tensors: dict[str, Tensor] = {}
     blocks = []
-    for place, (names, state) in enumerate(fitted.following.fleet.blocks()):
+    for place, own in enumerate(fleet.groups(chosen)):
+        names, state = [chosen[one] for one in own], fleet.take([chosen[one] for one in own])
         tensors |= {f"{place}/{name}": tensor for name, tensor in state.named_tensors().items()}
         blocks.append({"names": names})
     listed = [
@@ -159,13 +169,14 @@ def save_states(folder: Path, fitted: Fitted, number: str) -> None:
             "runs": one.runs,
             **({"scaler": one.view.to_dict()} if isinstance(one.view, Scaler) else {}),
         }
-        for name, one in fitted.following.series.items()
+        for name, one in ((name, fitted.following.series[name]) for name in chosen)
     ]
-    views = [one.view for one in fitted.following.series.values() if isinstance(one.view, BankState)]
+    views = [fitted.following.series[name].view for name in chosen]
+    views = [view for view in views if isinstance(view, BankState)]
     if views:
         arrays = BankState.cat(views).arrays()
         tensors |= {contents.VIEW + name: torch.from_numpy(array) for name, array in arrays.items()}
-    write_tensors(folder / STATES, tensors, {"fit": number, "series": listed, "blocks": blocks})
+    return tensors, {"fit": number, "series": listed, "blocks": blocks}
 
 
 def _blocks(tensors: dict[str, Tensor], header: dict[str, Any]) -> Iterator[tuple[list[Name], ParticleState]]:

@@ -1,0 +1,91 @@
+"""A filter step as a pure function, for engines that keep the state themselves (Bytewax, Spark, Flink, ...).
+
+    step = Stepper("model").step
+    state, answers = step(state, rows)
+
+The same state and rows give the same bytes, on any machine, whatever else has been computed before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from smc_transformer.forecaster.answering import Answer, Answering
+from smc_transformer.forecaster.facade import Forecaster
+from smc_transformer.forecaster.folder import files
+from smc_transformer.forecaster.folder.packed import pack_series, unpack_series
+from smc_transformer.forecaster.folder.recorded import read_cells
+from smc_transformer.forecaster.folder.store.accepted import Accepted, time_text
+from smc_transformer.forecaster.rows import RowError, row_series
+from smc_transformer.forecaster.table import Name
+
+
+class Stepper:
+    """A model whose series are kept by somebody else, one state for each series.
+
+    Args:
+        folder: a saved forecaster. It is read once, and never written to.
+        answering: settings of `Answering`: how rows are answered.
+    """
+
+    def __init__(self, folder: str | Path, **answering: Any) -> None:
+        self._answering = Answering(**answering)
+        self._fitted = Forecaster.load(folder).fitted
+        self._fit = files.fit_number(self._fitted)
+
+    @property
+    def id_column(self) -> str:
+        """Column of rows that names their series."""
+        return self._fitted.settings.id_column
+
+    @property
+    def time_column(self) -> str:
+        """Column of rows that has their time."""
+        return self._fitted.settings.time_column
+
+    @property
+    def series(self) -> list[Name]:
+        """The series of the folder."""
+        return list(self._fitted.following.series)
+
+    def begin(self, name: Name) -> bytes:
+        """The state of a series as the folder has it.
+
+        Raises:
+            UnknownSeriesError: it has none of this name.
+        """
+        found = row_series({self._fitted.settings.id_column: name}, self._fitted)
+        return pack_series(self._fitted, self._fit, found, last=None)
+
+    def step(self, state: bytes, rows: Sequence[Any]) -> tuple[bytes, list[Answer]]:
+        """The state after rows of its series, and the answer to each row, in order.
+
+        Rows are objects of JSON as in `smct stream`, and so are the answers: a row that cannot be taken is answered by
+        {"error": {"kind": ..., "reason": ..., "column": ...}} and does not change the state. The last row, sent again,
+        is answered as before.
+
+        Raises:
+            SavedForecasterError: these bytes are no state of this model.
+        """
+        name, following, more = unpack_series(state, self._fitted, self._fit)
+        fitted = replace(self._fitted, following=following)
+        forecaster = Forecaster.of(fitted)
+        last = None if more.get("last") is None else read_cells(more["last"])
+
+        def find(series: Name, time: Any) -> Accepted | None:
+            if last is None or last["time"] != time_text(time):
+                return None
+            return Accepted(series, time, last["cells"], last["answer"])
+
+        rounds, found = self._answering.judge(forecaster, rows, find)
+        answers: list[Answer] = [_refusal(one) if isinstance(one, RowError) else one.answer for one in found]
+        if not rounds:
+            return state, answers
+        newest = rounds[-1][0]
+        kept = {"time": time_text(newest.time), "cells": newest.cells, "answer": newest.answer}
+        return pack_series(fitted, self._fit, name, last=kept), answers
+
+
+def _refusal(error: RowError) -> Answer:
+    return {"error": {"kind": error.kind, "reason": str(error), "column": error.column}}

@@ -1,0 +1,112 @@
+"""The step inside engines of others, where they are installed: a crash half-way, resumed, nothing lost or twice."""
+
+import json
+import random
+
+import pytest
+from helpers.forecaster_tables import make, walks
+
+from smc_transformer.forecaster.stepping import Stepper
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    make().fit(walks(40, 40, 40), progress=False).save(folder)
+    return folder
+
+
+def rows():
+    chance, times, found = random.Random(0), dict.fromkeys("abc", 40), []
+    for _ in range(40):
+        name = chance.choice("abc")
+        found.append({"unique_id": name, "ds": times[name], "y": round(chance.gauss(0, 1), 3)})
+        times[name] += 1
+    return found
+
+
+def undisturbed(stepper, given):
+    """The answers by series and time, and the last states."""
+    states, answers = {name: stepper.begin(name) for name in "abc"}, {}
+    for row in given:
+        states[row["unique_id"]], (answer,) = stepper.step(states[row["unique_id"]], [row])
+        answers[row["unique_id"], row["ds"]] = answer
+    return answers, states
+
+
+def test_bytewax_resumes_after_an_exception(folder, tmp_path):
+    pytest.importorskip("bytewax", reason="bytewax is not installed: pip install bytewax")
+    from datetime import timedelta
+
+    import bytewax.operators as op
+    from bytewax.dataflow import Dataflow
+    from bytewax.recovery import RecoveryConfig, init_db_dir
+    from bytewax.testing import TestingSink, TestingSource, run_main
+
+    from examples.engines.bytewax_surprises import surprises
+
+    stepper, given = Stepper(folder, n_paths=5), rows()
+    expected, states = undisturbed(stepper, given)
+    (tmp_path / "recovery").mkdir()
+    init_db_dir(tmp_path / "recovery", 1)
+    recovery, found, failures = RecoveryConfig(str(tmp_path / "recovery")), [], [9, 10, 25]
+
+    def fail_sometimes(pair):
+        if failures and len(found) >= failures[0]:
+            failures.pop(0)
+            raise RuntimeError("half-way")
+        return pair
+
+    def flow():
+        made = Dataflow("surprises")
+        keyed = op.key_on("series", op.input("rows", made, TestingSource(given)), lambda row: row["unique_id"])
+        answers = op.map("fail", surprises("follow", keyed, stepper), fail_sometimes)
+        op.output("out", answers, TestingSink(found))
+        return made
+
+    n_runs = 0
+    while True:
+        n_runs += 1
+        try:
+            run_main(flow(), epoch_interval=timedelta(0), recovery_config=recovery)
+            break
+        except RuntimeError:
+            continue
+    assert n_runs == 4
+    by_row = {}
+    for _, answer in found:  # what was answered in an epoch that was not closed is answered again, the same
+        key = answer["unique_id"], answer["ds"]
+        assert by_row.setdefault(key, answer) == answer
+    assert by_row == expected
+    # One more row of each series goes on from the very states of an undisturbed run.
+    found.clear()
+    more = [{"unique_id": name, "ds": 100, "y": 0.0} for name in "abc"]
+    given += more
+    run_main(flow(), epoch_interval=timedelta(0), recovery_config=recovery)
+    last = {answer["unique_id"]: answer for _, answer in found if answer["ds"] == 100}
+    assert last == {row["unique_id"]: stepper.step(states[row["unique_id"]], [row])[1][0] for row in more}
+
+
+def test_spark_resumes_from_its_checkpoint(folder, tmp_path):
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install pyspark")
+    from examples.engines.spark_surprises import follow, session
+
+    stepper, given = Stepper(folder, n_paths=5), rows()
+    expected, _ = undisturbed(stepper, given)
+    spark, found = session(), []
+    (tmp_path / "rows").mkdir()
+    for part in range(2):  # a second query goes on from where the first stopped
+        text = "\n".join(json.dumps(row) for row in given[part * 20 : part * 20 + 20])
+        (tmp_path / "rows" / f"{part}.jsonl").write_text(text)
+        answers = follow(spark.readStream.text(str(tmp_path / "rows")), str(folder), "unique_id", n_paths=5)
+        query = (
+            answers.writeStream.foreachBatch(lambda batch, number: found.extend(batch.collect()))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    spark.stop()
+    read = [json.loads(one["answer"]) for one in found]
+    assert {(one["unique_id"], one["ds"]): one for one in read} == expected
+    assert len(read) == len(given)
