@@ -1,9 +1,9 @@
 """What a fit leaves behind: a model, scaling, and the particles of every series; and how to follow them further."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -24,9 +24,12 @@ from smc_transformer.forecaster.table import Name, Series
 from smc_transformer.model import SMCTransformer
 from smc_transformer.predictive import VarianceParts
 from smc_transformer.smc.weights import uniform_log_weights
+from smc_transformer.support import processes
 from smc_transformer.support.checks import shown
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FEW_PATHS = 100
 """Independent paths below which a scenario comes with a warning in the log."""
@@ -89,6 +92,10 @@ def _without(series: Series, row: int, denied: Bool[Tensor, "modelled"]) -> Seri
     return replace(series, values=values)
 
 
+def _union(parts: Iterable[dict[Name, T]]) -> dict[Name, T]:
+    return {name: value for part in parts for name, value in part.items()}
+
+
 @dataclass
 class Fitted:
     """A trained model and the series it follows."""
@@ -110,6 +117,16 @@ class Fitted:
     def follower(self) -> Follower:
         """The model, and how it follows series."""
         return Follower(self.model, self.model.settings(self.settings.n_particles))
+
+    def gather(self) -> bool:
+        """In the first process of a group the series of all processes; returns whether this is it."""
+        own = (self.following.fleet.blocks(), self.following.series, self.trained_until, self.panel.scalers)
+        parts = processes.gather_to_first(own)
+        if parts is not None and len(parts) > 1:
+            blocks, followed, until, scalers = zip(*parts, strict=True)
+            self.following = Following(Fleet(block for part in blocks for block in part), _union(followed))
+            self.trained_until, self.panel.scalers = _union(until), _union(scalers)
+        return parts is not None
 
     def follow(
         self,

@@ -73,6 +73,13 @@ def gather_made(make: Callable[[], T]) -> list[T]:
     return [other.value for other in outcomes]
 
 
+def together(make: Callable[[], T]) -> T:
+    """What this process makes, once all have made theirs; an error of one ends all. `make` must not send."""
+    made: list[T] = []
+    gather_made(lambda: made.append(make()))
+    return made[0]
+
+
 def made_by_first(make: Callable[[], T]) -> T:
     """What the first process makes, in all of them; its error too."""
     if size() == 1:
