@@ -8,6 +8,6 @@ the work, with the model sent once to each worker. The numbers of a series depen
 not on which others are computed beside it: they are those of pandas. docs/scale.md has what goes where, and how fast.
 """
 
-from smc_transformer.engines.running import EngineError, load, run
+from smc_transformer.engines.running import EngineError, load, parted, run
 
-__all__ = ["EngineError", "load", "run"]
+__all__ = ["EngineError", "load", "parted", "run"]

@@ -90,7 +90,7 @@ def run(forecaster: "Forecaster", verb: str, table: Any, arguments: dict[str, An
     found = engine.map_series(own, ship(forecaster, call), settings.id_column, like)
     if verb == "update":
         found = _take_states(forecaster, engine, found, like)
-    return _parted(engine, found, settings.id_column, like) if call.collecting else found
+    return parted(engine, found, settings.id_column) if call.collecting else found
 
 
 def _check(arguments: dict[str, Any]) -> None:
@@ -100,10 +100,11 @@ def _check(arguments: dict[str, Any]) -> None:
         raise EngineError("future inputs must be a pandas table: they are sent to every worker")
 
 
-def _parted(engine: Engine, found: Any, id_column: str, like: pd.DataFrame) -> Collected:
-    columns = [column for column in like.columns if column not in (ERROR, STATES)]
-    table = engine.select(engine.where(found, ERROR, missing=True), columns)
-    return Collected(table, engine.select(engine.where(found, ERROR, missing=False), [id_column, ERROR]), found)
+def parted(engine: Engine, both: Any, id_column: str) -> Collected:
+    """Answers and reasons apart, of a table that has both."""
+    columns = [column for column in engine.columns(both) if column not in (ERROR, STATES)]
+    table = engine.select(engine.where(both, ERROR, missing=True), columns)
+    return Collected(table, engine.select(engine.where(both, ERROR, missing=False), [id_column, ERROR]), both)
 
 
 def _take_states(forecaster: "Forecaster", engine: Engine, found: Any, like: pd.DataFrame) -> Any:
