@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from smc_transformer.predictive import Interval, Predictive
+from smc_transformer.smc.randomness import draw_uniform
 from smc_transformer.support.randomness import Randomness, as_generator
 
 
@@ -64,7 +65,7 @@ class Samples(Predictive):
         Where draws are equal to x (whole numbers, a mass at zero) it is drawn between P(X < x) and P(X <= x).
         """
         below, up_to = self._shares(x)
-        return below + torch.rand(x.shape, generator=as_generator(generator), dtype=x.dtype) * (up_to - below)
+        return below + draw_uniform(tuple(x.shape), x, as_generator(generator)) * (up_to - below)
 
     def _shares(
         self, x: Float[Tensor, "batch time target"]

@@ -18,6 +18,7 @@ from torch import Generator, Tensor
 
 from smc_transformer.kernels.choice import about_numbers, in_c
 from smc_transformer.kernels.draws import invert_masses as invert_in_c
+from smc_transformer.smc.randomness import draw_uniform
 from smc_transformer.smc.resampling.base import draw_uniforms, invert_masses, probabilities
 from smc_transformer.support.randomness import Randomness, as_generator
 
@@ -169,7 +170,7 @@ class Mixture:
         if not self.components.discrete:
             return upper
         lower = self.cdf(x - 1)
-        share = torch.rand(x.shape, generator=as_generator(generator, x.device), dtype=x.dtype, device=x.device)
+        share = draw_uniform(tuple(x.shape), x, as_generator(generator, x.device))
         return lower + share * (upper - lower)
 
     def quantile(

@@ -26,8 +26,8 @@ def test_only_these_are_forecast_in_the_order_asked_for(fitted):
 
 @pytest.mark.parametrize("from_histories", [False, True])
 def test_the_distribution_is_that_of_a_forecast_of_all(fitted, from_histories):
-    # Series share a generator, so the numbers differ: the distribution is the same. Copies of a series show how much
-    # the particles (of which only histories draw new ones) and the paths vary.
+    # Under other seeds: the numbers differ, the distribution is the same. Copies of a series show how much the
+    # particles (of which only histories draw new ones) and the paths vary.
     copies = pd.concat([walks(30, seed=4).assign(unique_id=f"copy {number}") for number in range(4)])
     table = copies if from_histories else None
     name = "copy 3" if from_histories else "b"

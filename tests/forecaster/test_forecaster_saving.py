@@ -165,7 +165,7 @@ def test_states_of_another_fit_are_refused(folder, tmp_path):
         Forecaster.load(folder)
 
 
-def test_a_folder_saved_by_version_0_1_0_loads_and_gives_its_forecasts():
+def test_a_folder_saved_by_version_0_1_0_loads_and_gives_its_forecasts(monkeypatch):
     """The folder and the table of forecasts beside it were written by that version, without kernels.
 
     It drew the paths of series of different lengths one after the other, from one generator.
@@ -173,11 +173,12 @@ def test_a_folder_saved_by_version_0_1_0_loads_and_gives_its_forecasts():
     kept = Path(__file__).parent / "saved_by_0_1_0"
     expected = pd.DataFrame(json.loads((kept / "predict.json").read_text())["rows"])
     forecaster, generator = Forecaster.load(kept / "model"), as_generator(1)
+    monkeypatch.setattr(Fitted, "streams", lambda *_: generator)
     found = []
     for name, followed in forecaster.fitted.following.series.items():
         ahead = forecaster.read_future({name: times_after(followed.last_time, 4, forecaster.settings.freq)}, None)
         with disabled():
-            forecast = forecaster.fitted.forecast(forecaster.fitted.following, ahead, 200, generator)
+            forecast = forecaster.fitted.forecast(forecaster.fitted.following, ahead, 200)
         found.append(forecast.table((80,), None))
     pd.testing.assert_frame_equal(pd.concat(found, ignore_index=True), expected, rtol=1e-3, check_dtype=False)
 

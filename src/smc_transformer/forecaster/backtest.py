@@ -94,15 +94,15 @@ def _forecast_at(
     fitted: Fitted, given: list[Series], count: int, horizon: int, levels: list[Number], n_paths: int
 ) -> tuple[pd.DataFrame, dict[str, Tensor]]:
     """The rows of one cutoff, and the scores of every series, step and target in them."""
-    generator = fitted.generator.clone_state()
     history = [series.rows(slice(0, len(series) - count)) for series in given]
-    following, _ = fitted.follow(history, generator)
+    following, _ = fitted.follow(history)
     future = {series.name: series.rows(slice(len(series) - count, len(series) - count + horizon)) for series in given}
-    forecast = fitted.forecast(following, future, n_paths, generator)
+    forecast = fitted.forecast(following, future, n_paths)
     values = [future[name].values[:, : len(forecast.targets)] for name in forecast.names]
     observed = torch.from_numpy(np.stack(values))
     found = target_scores(forecast.distribution, observed, LEVEL / 100)
-    found["pit"] = where_observed(forecast.distribution.pit(observed, generator), observed)
+    streams = fitted.streams(forecast.names, "backtest")
+    found["pit"] = where_observed(forecast.distribution.pit(observed, streams), observed)
     found["energy_score"] = energy_score(torch.from_numpy(forecast.paths), observed)
     intervals = forecast.interval_columns(levels)
     scores = {"-crps": found["crps"], "-pit": found["pit"]}

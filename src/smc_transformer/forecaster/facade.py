@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from torch import Generator
 
 from smc_transformer.forecaster.automatic import choose, provisional
 from smc_transformer.forecaster.backtest import run_backtest
@@ -38,7 +37,6 @@ from smc_transformer.forecaster.training import (
 from smc_transformer.model import SMCTransformer
 from smc_transformer.support import processes
 from smc_transformer.support.checks import check_count
-from smc_transformer.support.randomness import as_generator
 
 logger = logging.getLogger(__name__)
 
@@ -172,9 +170,8 @@ class Forecaster:
         resumed = None if checkpoint is None else Path(checkpoint)
         model, report = train(panel, examples, progress=progress and processes.rank() == 0, checkpoint=resumed)
         until = {series.name: series.times[-1] for series in given}
-        generator = processes.own_generator(settings.seed, 1)
-        fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, generator, words)
-        fitted.following, _ = fitted.follow_viewed(viewed, states, fitted.generator)
+        fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, words)
+        fitted.following, _ = fitted.follow_viewed(viewed, states)
         self.settings = settings
         self._fitted, self._seen, self.report = fitted, None, replace(report, chosen=words)
         return self
@@ -206,15 +203,14 @@ class Forecaster:
             h: steps ahead; None: the horizon.
             level: percentages of central intervals.
             quantiles: probabilities of further columns, such as y-q-10 for 0.1.
-            series: a name or several: forecast these alone, at their cost only; None: all. The paths of a series have
-                the same distribution whichever others are forecast with it, but not the same numbers: they share a
-                generator.
+            series: a name or several: forecast these alone, at their cost only; None: all. The numbers of a series are
+                the same whichever others are forecast with it: it has a random stream of its own.
             future: the future inputs of the steps ahead, in a table with series and times; needed if there are any.
             n_paths: sampled futures behind the numbers.
             errors: "raise", or "collect": a series that cannot be used does not stop the others, and the answer is a
                 `Collected`, with the table and the reasons.
-            seed: of the paths; None goes on from a copy of the filter's generator, so that the same call twice gives
-                the same numbers, and leaves no trace.
+            seed: of the paths; None: that of the forecaster. The paths of a series are told by the seed, its name and
+                how many rows it has seen, so that the same call twice gives the same numbers, and leaves no trace.
         """
         levels = check_levels(level)
         options = {"h": h, "series": series, "future": future, "n_paths": n_paths, "seed": seed}
@@ -257,8 +253,8 @@ class Forecaster:
     ) -> Forecast:
         """The forecast as one object, from which all else can be read; arguments as in `predict`."""
         n_paths = check_count(n_paths, "n_paths")
-        following, times, generator = self._start(df, h, series, seed)
-        return self.fitted.forecast(following, self.read_future(times, future), n_paths, generator)
+        following, times = self._start(df, h, series, seed)
+        return self.fitted.forecast(following, self.read_future(times, future), n_paths, seed)
 
     def scenario(
         self,
@@ -292,26 +288,25 @@ class Forecaster:
             seed: of the paths.
         """
         n_paths = check_count(n_paths, "n_paths")
-        following, times, generator = self._start(df, h, series, seed)
+        following, times = self._start(df, h, series, seed)
         last_times = {name: following.series[name].last_time for name in times}
         values = read_given(given, self.settings, times, last_times)
-        return self.fitted.scenario(following, self.read_future(times, future), values, n_paths, generator)
+        return self.fitted.scenario(following, self.read_future(times, future), values, n_paths, seed)
 
     def _start(
         self, df: Any, h: int | None, series: Name | Sequence[Name] | None, seed: int | None
-    ) -> tuple[Following, dict[Name, pd.Index], Generator | None]:
-        """Where a forecast begins: the series as they are followed, the times ahead of those chosen, a generator."""
+    ) -> tuple[Following, dict[Name, pd.Index]]:
+        """Where a forecast begins: the series as they are followed, and the times ahead of those chosen."""
         fitted, h = self.fitted, self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
-        generator: Generator | None = fitted.generator.clone_state() if seed is None else as_generator(seed)
         if df is None:
             following = fitted.following
             chosen = chosen_names(series, following.series)
         else:
             given = {one.name: one for one in self.read(df)}
             chosen = chosen_names(series, given)
-            following, _ = fitted.follow([given[name] for name in chosen], generator)
+            following, _ = fitted.follow([given[name] for name in chosen], seed)
         times = {name: times_after(following.series[name].last_time, h, self.settings.freq) for name in chosen}
-        return following, times, generator
+        return following, times
 
     def update(
         self, df_new: Any, level: Numbers = (80, 95), *, distrust: Number | None = None, errors: str = "raise"
@@ -362,7 +357,7 @@ class Forecaster:
         levels = check_levels(level)
 
         def run(table: Any) -> pd.DataFrame:
-            _, judged = self.fitted.follow(self.read(table), self.fitted.generator.clone_state(), judging=True)
+            _, judged = self.fitted.follow(self.read(table), judging=True)
             return surprise_table(self.settings, judged, levels)
 
         return self._answer("score", run, df, {"level": levels}, errors)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from smc_transformer.forecaster.distrust import Distrust
@@ -22,15 +22,19 @@ from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series
 from smc_transformer.model import SMCTransformer
+from smc_transformer.nn.streams import Streams
 from smc_transformer.predictive import VarianceParts
 from smc_transformer.smc.weights import uniform_log_weights
 from smc_transformer.support import processes
 from smc_transformer.support.checks import shown
+from smc_transformer.support.randomness import check_seed
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+FOLLOWING, FORECASTING = "follow", "forecast"
+"""What a series has random streams for."""
 FEW_PATHS = 100
 """Independent paths below which a scenario comes with a warning in the log."""
 
@@ -105,7 +109,6 @@ class Fitted:
     panel: Panel
     following: Following
     trained_until: dict[Name, Any]  # the last time of each series that the fit has seen
-    generator: Generator  # of the filter; forecasts use copies of it
     chosen: dict[str, str] = field(default_factory=dict)  # settings that the table has told, in words
 
     @property
@@ -128,23 +131,27 @@ class Fitted:
             self.trained_until, self.panel.scalers = _union(until), _union(scalers)
         return parts is not None
 
+    def streams(self, names: Sequence[Name], purpose: str, seed: int | None = None) -> Streams:
+        """The random streams of series, for following or forecasting them; without a seed, that of the settings."""
+        return Streams.named(names, self.settings.seed if seed is None else check_seed(seed), purpose)
+
     def follow(
         self,
         given: list[Series],
-        generator: Generator | None,
+        seed: int | None = None,
         *,
         judging: bool = False,
         distrust: Distrust | None = None,
     ) -> tuple[Following, list[Judged]]:
         """Filter series from their first complete rows; their particles then, and how surprising the rows were."""
         viewed, states, _ = self.panel.begin([self.panel.beginning(series) for series in given])
-        return self.follow_viewed(viewed, states, generator, judging=judging, distrust=distrust)
+        return self.follow_viewed(viewed, states, seed, judging=judging, distrust=distrust)
 
     def follow_viewed(
         self,
         viewed: Sequence[Viewed],
         states: Sequence[ViewState],
-        generator: Generator | None,
+        seed: int | None = None,
         *,
         judging: bool = False,
         distrust: Distrust | None = None,
@@ -161,7 +168,7 @@ class Fitted:
 
         parts, judgements = self.follower.filter_series(
             [one.rows for one in ready],
-            generator,
+            self.streams([one.series.name for one in ready], FOLLOWING, seed),
             judging=judging,
             distrust=distrust,
             revise=None if self.panel.view is None else revise,
@@ -183,8 +190,7 @@ class Fitted:
         later = [series for series in given if series.name in known]
         viewed, views = self.panel.go_on(later, [known[series.name].view for series in later])
         going = [Ready(one, view, self.panel.rows(one, ahead=False)) for one, view in zip(viewed, views, strict=True)]
-        generator = self.generator.clone_state()
-        begun, judged = self.follow(new, generator, judging=True, distrust=distrust)
+        begun, judged = self.follow(new, judging=True, distrust=distrust)
         stepped, followed = [], dict(begun.series)
         going.sort(key=lambda one: -len(one.series))
         # Apart: one gap costs its whole batch an encoder state for each particle, one full memory a larger memory.
@@ -204,7 +210,7 @@ class Fitted:
                 targets.clone(),
                 inputs.clone(),
                 [len(one.rows) for one in together],
-                generator,
+                self.streams(names, FOLLOWING),
                 runs,
                 distrust,
                 revise,
@@ -217,7 +223,6 @@ class Fitted:
             fleet.put(names, state)
         fleet.add(begun.fleet.blocks())
         known.update(followed)
-        self.generator.set_state(generator.get_state())
         order = {series.name: place for place, series in enumerate(given)}
         return sorted(judged, key=lambda one: order[one.series.name])
 
@@ -235,12 +240,13 @@ class Fitted:
         return revise
 
     def forecast(
-        self, following: Following, future: Mapping[Name, Series], n_paths: int, generator: Generator | None
+        self, following: Following, future: Mapping[Name, Series], n_paths: int, seed: int | None = None
     ) -> Forecast:
         """Draw paths of series from where they are; `future` holds the times ahead and what is known of them."""
         settings, n_targets, names = self.settings, len(self.settings.targets), tuple(future)
         viewed, known = self._ahead(following, future)
-        futures = draw_futures(self.follower, following.fleet, names, known, n_paths, generator)
+        streams = self.streams(names, FORECASTING, seed)
+        futures = draw_futures(self.follower, following.fleet, names, known, n_paths, streams)
         scalers = tuple(one.scaler.first(n_targets) for one in viewed)
         widths = self.panel.widths_of(known.shape[1])
         scaled = stretched(futures.paths[..., :n_targets].double().numpy(), widths)
@@ -273,7 +279,7 @@ class Fitted:
         future: Mapping[Name, Series],
         given: Mapping[Name, Float[np.ndarray, "horizon modelled"]],
         n_paths: int,
-        generator: Generator | None,
+        seed: int | None = None,
     ) -> Forecast:
         """The same, with values that are `given` at the times ahead, in the table's units; NaN where none is."""
         settings, n_targets, names = self.settings, len(self.settings.targets), tuple(future)
@@ -281,7 +287,8 @@ class Fitted:
         ahead = [replace(series, values=given[name]) for name, series in future.items()]
         fixed = [to_model(series, settings, one.scaler) for series, one in zip(ahead, viewed, strict=True)]
         scaled = torch.from_numpy(np.stack(fixed)).float()
-        drawn = draw_scenario(self.follower, following.fleet, names, known, scaled, n_paths, generator)
+        streams = self.streams(names, FORECASTING, seed)
+        drawn = draw_scenario(self.follower, following.fleet, names, known, scaled, n_paths, streams)
         scalers = tuple(one.scaler.first(n_targets) for one in viewed)
         paths = []
         for own, series, scaler in zip(drawn.targets[..., :n_targets].double().numpy(), ahead, scalers, strict=True):

@@ -20,6 +20,7 @@ from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import Prediction, begin, observe_step, predict_step
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.streams import JUDGEMENT, NOISE, OBSERVATION, SELECTION, in_stage, rows_of
 
 SERIES_AT_ONCE = 128
 """Series that are filtered together: bounds the memory."""
@@ -64,7 +65,11 @@ class Follower(NamedTuple):
     ) -> Prediction:
         """The first half of a step, in place: `known` are inputs of this time that were known ahead."""
         meet_known(self.network, state, known)
-        return predict_step(self.network, self.settings, state, generator, noise)
+        if noise is None:
+            fresh = in_stage(generator, NOISE, state.position)
+            noise = self.network.attention.draw_noise(len(state), state.n_particles, 1, fresh).at(0)
+        selecting = in_stage(generator, SELECTION, state.position)
+        return predict_step(self.network, self.settings, state, selecting, noise)
 
     @torch.no_grad()
     def observe(
@@ -79,7 +84,8 @@ class Follower(NamedTuple):
         n_inputs = state.last.shape[-1]
         x = torch.cat((targets, targets.new_zeros(len(targets), n_inputs - targets.shape[1])), dim=-1)
         # A row that no particle can explain must not end a stream: the weights are reset to equal.
-        observe_step(self.network, self.settings, state, prediction, x, generator, on_collapse="uniform")
+        drawing = in_stage(generator, OBSERVATION, state.position, ahead=-1)  # the position has gone on already
+        observe_step(self.network, self.settings, state, prediction, x, drawing, on_collapse="uniform")
 
     @torch.no_grad()
     def judge(
@@ -90,7 +96,9 @@ class Follower(NamedTuple):
         values = targets.unsqueeze(1)
         pit = mixture.pit(values, generator)[:, 0]
         others = ~torch.eye(targets.shape[-1], dtype=torch.bool)  # which are integrated out
-        alone = [mixture.log_prob(values.masked_fill(other, float("nan")))[:, 0] for other in others]
+        # A number in place of what is missing, as the gap of one series must not mask the values of others.
+        known = values.nan_to_num(0.0)
+        alone = [mixture.log_prob(known.masked_fill(other, float("nan")))[:, 0] for other in others]
         density = torch.stack(alone, dim=-1).where(~targets.isnan(), float("nan"))
         return Judgement.missing(targets)._replace(log_density=density, pit=pit)
 
@@ -119,13 +127,14 @@ class Follower(NamedTuple):
             n_going = sum(length > row for length in lengths)
             if n_going < len(state):
                 ended.append((list(range(n_going, len(state))), state.take(slice(n_going, None))))
-                state = state.take(slice(0, n_going))
+                state, generator = state.take(slice(0, n_going)), rows_of(generator, slice(0, n_going))
             if n_going == 0:
                 break
             observed = targets[:n_going, row]
             prediction = self.predict(state, known[:n_going, row], generator)
             if runs is not None:
-                judgement = self.judge(prediction, observed, generator)
+                judging = in_stage(generator, JUDGEMENT, state.position, ahead=-1)
+                judgement = self.judge(prediction, observed, judging)
                 if distrust is not None:
                     runs = distrust.runs(runs[:n_going], judgement.pit)
                     judgement = judgement._replace(runs=runs)
@@ -167,7 +176,7 @@ class Follower(NamedTuple):
 
         parts, judgements, rest = [], {}, []
         for number, rows in enumerate(panel):
-            state = None if judging else self._filter_whole(rows, generator)
+            state = None if judging else self._filter_whole(rows, rows_of(generator, [number]))
             if state is None:
                 rest.append(number)
             else:
@@ -184,7 +193,8 @@ class Follower(NamedTuple):
                 runs = torch.zeros_like(x[:, 0, :n_targets], dtype=torch.long) if judging else None
                 state = begin(self.network, x[:, 0], self.settings.n_particles)
                 again = None if revise is None else partial(revised, revise, chosen)
-                found, judged = self.take_steps(state, targets, known, lengths, generator, runs, distrust, again)
+                own = rows_of(generator, chosen)
+                found, judged = self.take_steps(state, targets, known, lengths, own, runs, distrust, again)
                 parts += [([chosen[i] for i in numbers], state) for numbers, state in found]
                 judgements.update(zip(chosen, judged, strict=True))
         return parts, [judgements[number] for number in range(len(panel))]

@@ -99,7 +99,7 @@ class Service:
             raise RowError(" ".join(str(error).split())) from None
         forecast = None
         if ahead is not None:
-            drawn = fitted.forecast(fitted.following, {row.name: ahead}, self.n_paths, fitted.generator.clone_state())
+            drawn = fitted.forecast(fitted.following, {row.name: ahead}, self.n_paths)
             forecast = records(drawn.table(self.levels).drop(columns=[settings.id_column]))
         return {
             settings.id_column: row.name,

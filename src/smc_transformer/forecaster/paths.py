@@ -15,6 +15,7 @@ from smc_transformer.inference.paths import NUMBERS_AT_ONCE, draw_paths, path_nu
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import spread
 from smc_transformer.kernels import threads_for_kernels
+from smc_transformer.nn.streams import in_stage, rows_of
 from smc_transformer.support.chunks import chunk_size
 
 
@@ -42,10 +43,11 @@ def draw_futures(
     order, found = [], []
     for chosen, state, later in _parts(follower, fleet, names, known, n_paths):
         order += chosen
-        paths, _ = spread(network, settings, state, n_paths, known.shape[1], generator)
-        targets, parameters = draw_paths(network, paths, later, generator)
+        own = in_stage(rows_of(generator, chosen), 0, state.position)
+        paths, _ = spread(network, settings, state, n_paths, known.shape[1], own)
+        targets, parameters = draw_paths(network, paths, later, own)
         components = network.observation.components(parameters)
-        between, within = components.mean.var(dim=1, correction=0), components.variance.mean(dim=1)
+        between, within = _moments(components.mean, components.variance)
         found.append(Futures(targets, parameters[:, :, 0], between, within))
     back = torch.tensor(order).argsort()
     return Futures(*(torch.cat(parts)[back] for parts in zip(*found, strict=True)))
@@ -66,12 +68,25 @@ def draw_scenario(
     for chosen, state, later in _parts(follower, fleet, names, known, n_paths):
         order += chosen
         try:
-            found.append(conditioned_paths(*follower, state, given[chosen], later, n_paths, generator))
+            own = in_stage(rows_of(generator, chosen), 0, state.position)
+            found.append(conditioned_paths(*follower, state, given[chosen], later, n_paths, own))
         except UnreachableError as error:
             name = names[chosen[error.sequence]]
             raise TableError(f"no path of series {name!r} can have the values given: their density is 0") from None
     back = torch.tensor(order).argsort()
     return ConditionedPaths(*(torch.cat(parts)[back] for parts in zip(*found, strict=True)))
+
+
+def _moments(
+    mean: Float[Tensor, "series path horizon n_targets"], variance: Float[Tensor, "series path horizon n_targets"]
+) -> tuple[Float[Tensor, "series horizon n_targets"], Float[Tensor, "series horizon n_targets"]]:
+    """The variance of the means over paths, and the mean of the variances: series by series.
+
+    A sum over a batch may be taken in another order for another batch.
+    """
+    between = [one.var(dim=0, correction=0) for one in mean]
+    within = [one.mean(dim=0) for one in variance.expand_as(mean)]
+    return torch.stack(between), torch.stack(within)
 
 
 def _parts(

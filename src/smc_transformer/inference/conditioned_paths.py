@@ -27,7 +27,9 @@ from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import observe_step, predict_step, spread
 from smc_transformer.network import Network
+from smc_transformer.nn.streams import rows_of
 from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
+from smc_transformer.smc.randomness import draw_uniform
 from smc_transformer.smc.weights import normalise, reweight
 from smc_transformer.support.chunks import chunk_size
 
@@ -35,6 +37,8 @@ PILOTS = 500
 """Paths behind the guess of the way to a given value."""
 MOST_RUNS = 32
 """Particles of all runs for a sequence, at most, in multiples of the number of paths."""
+DRAWS_OF_A_RUN = 2**24
+"""Of the streams of sequences: as many as no run takes, so that each has draws of its own."""
 ESS_THRESHOLD = 0.5
 """Particles are resampled below this share of effective ones, at most: each selection costs distinct paths."""
 
@@ -92,16 +96,19 @@ def conditioned_paths(
     numbers = path_numbers(network, n_paths, given.shape[1] + (network.config.window or 64))
     at_once = chunk_size(NUMBERS_AT_ONCE, numbers)
 
-    def run(rows: Int[Tensor, "row"], n_particles: int) -> list[_Ends]:
-        return _run(network, settings, state.take(rows), given[rows], future_inputs[rows], n_particles, generator)
+    def run(rows: Int[Tensor, "row"], n_particles: int, number: int) -> list[_Ends]:
+        own = rows_of(generator, rows, number * DRAWS_OF_A_RUN)
+        return _run(network, settings, state.take(rows), given[rows], future_inputs[rows], n_particles, own)
 
     found = []
     for few in torch.arange(len(state)).split(at_once):
-        for number, ends in zip(few.tolist(), run(few, n_paths), strict=True):
+        for number, ends in zip(few.tolist(), run(few, n_paths, 0), strict=True):
             n_more = _runs_wanted(ends, n_paths) - 1
             larger = min(at_once, max(1, n_more))  # one large run is worth more than several small ones
-            more = [run(few.new_tensor([number]), larger * n_paths)[0] for _ in range(-(-n_more // larger))]
-            found.append(_drawn(_union([ends, *more]), settings, n_paths, number, generator))
+            alone, n_runs = few.new_tensor([number]), -(-n_more // larger)
+            more = [run(alone, larger * n_paths, 1 + place)[0] for place in range(n_runs)]
+            own = rows_of(generator, alone, (1 + MOST_RUNS) * DRAWS_OF_A_RUN)
+            found.append(_drawn(_union([ends, *more]), settings, n_paths, number, own))
     return ConditionedPaths(*(torch.stack(tensors) for tensors in zip(*found, strict=True)))
 
 
@@ -176,7 +183,8 @@ def _drawn(
     if not log_total.isfinite():
         raise UnreachableError(sequence)
     chosen = settings.resample(log_weights.unsqueeze(0), n_paths, generator)[0]
-    chosen = chosen[torch.rand(n_paths, generator=generator).argsort()]
+    order = draw_uniform((1, n_paths), torch.empty(0), generator)[0]
+    chosen = chosen[order.argsort(stable=True)]
     shares = torch.bincount(chosen, minlength=len(log_weights)).double() / n_paths
     worth = shares.new_tensor(_effective(ends.founders, shares))
     return ends.targets[chosen], worth, log_total - math.log(len(log_weights))

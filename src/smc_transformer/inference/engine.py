@@ -27,6 +27,7 @@ from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.paths import PathsModel, PathsStart, draw_paths
 from smc_transformer.kernels.recurrent import encode_trees, trees
 from smc_transformer.kernels.replay import replay_outputs
+from smc_transformer.kernels.rows import embed_rows, map_rows
 from smc_transformer.kernels.step import PastSlots, mutate_particles
 from smc_transformer.kernels.step import inherit_trajectories as inherit_in_c
 from smc_transformer.network import Network
@@ -34,11 +35,13 @@ from smc_transformer.nn.attention import Noise, StochasticSelfAttention
 from smc_transformer.nn.conditions import about_factors, about_noise, explain_draws
 from smc_transformer.nn.covariance import Covariance, DiagonalCovariance, FullCovariance, IsotropicCovariance
 from smc_transformer.nn.encoders import CausalEncoder, ChangesEncoder
+from smc_transformer.nn.encoders.base import Position, State
 from smc_transformer.nn.encoders.linear import LinearEncoder
 from smc_transformer.nn.encoders.position import LearnedPosition
 from smc_transformer.nn.noise import standard_normal
 from smc_transformer.nn.observation import ObservationModel
 from smc_transformer.nn.readout import LinearReadout, TransformerReadout
+from smc_transformer.nn.streams import OBSERVATION, SELECTION, Streams, in_stage, standard_gamma
 from smc_transformer.smc.resampling import multinomial, residual, stratified, systematic
 from smc_transformer.smc.weights import WeightCollapseError
 
@@ -77,6 +80,16 @@ def explain_step(network: Network, embedding: Tensor) -> list[str]:
     return [f"a step in torch: {reason}" for reason in reasons]
 
 
+def explain_embedding_step(network: Network, x: Tensor) -> list[str]:
+    """Why C cannot embed the next inputs of rows, so that torch does it; none: it can."""
+    reasons = [*about_numbers(x), *_about_encoder_alone(network)]
+    if torch.is_grad_enabled():
+        reasons.append("gradients are wanted")
+    if _position(network.encoder) is not None:
+        reasons.append("positions are encoded")
+    return [f"an encoder's step in torch: {reason}" for reason in reasons]
+
+
 def explain_embedding(network: Network, x: Tensor) -> list[str]:
     """Why inputs that trajectories share cannot be embedded once for all, so that each trajectory is encoded."""
     return [f"trajectories encoded one by one: {reason}" for reason in (*about_numbers(x), *_about_encoder(network))]
@@ -113,6 +126,11 @@ def can_filter(network: Network, settings: InferenceSettings, x: Float[Tensor, "
 def can_step(network: Network, embedding: Tensor) -> bool:
     """Whether C takes a step from this embedding: `run_step`."""
     return in_c(explain_step(network, embedding))
+
+
+def can_embed_step(network: Network, x: Tensor) -> bool:
+    """Whether C embeds the next inputs of rows: `run_embedding_step`."""
+    return in_c(explain_embedding_step(network, x))
 
 
 def can_embed(network: Network, x: Tensor) -> bool:
@@ -179,12 +197,17 @@ def _about_density(network: Network) -> list[str]:
 
 
 def _about_encoder(network: Network) -> list[str]:
+    reasons = _about_encoder_alone(network)
+    if not reasons and type(network.observation).features is not ObservationModel.features:
+        return ["the observation model has features of its own"]
+    return reasons
+
+
+def _about_encoder_alone(network: Network) -> list[str]:
     encoder = network.encoder
     inner = encoder.inner if isinstance(encoder, ChangesEncoder) else encoder
     if any("kernel_form" not in vars(type(part)) for part in (encoder, inner)) or encoder.kernel_form() is None:
         return ["the encoder has no kernel form"]
-    if type(network.observation).features is not ObservationModel.features:
-        return ["the observation model has features of its own"]
     return _change_of(encoder, "encoder")
 
 
@@ -259,19 +282,22 @@ def run_filter(
     # Drawn as `select` and `complete` would draw them, step by step.
     n_uniforms = 1 if settings.resampling == "systematic" else n_particles
     uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
-    if settings.ess_threshold > 0 and gaps is None:  # the same numbers as one step after the other
+    own = isinstance(generator, Streams)
+    if settings.ess_threshold > 0 and gaps is None and not own:  # the same numbers as one step after the other
         torch.rand(n_steps - 1, batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[1:])
+    elif settings.ess_threshold > 0 and isinstance(generator, Streams):
+        uniforms = _selection_uniforms(generator, n_steps, n_uniforms)
     for step in range(n_steps if gaps is not None else 0):
-        if settings.ess_threshold > 0 and step > 0:
+        if settings.ess_threshold > 0 and step > 0 and not own:
             torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[step])
         if gaps is not None and isinstance(form, Elliptical):
-            _draw_missing(gaps, form, step, generator)
+            _draw_missing(gaps, form, step, in_stage(generator, OBSERVATION, ahead=step))
     targets = x[:, :, : config.n_targets]
     added = targets[:, :-1].log1p() if isinstance(form, NegativeBinomial) else targets[:, :-1]
     collapsed = filter_sequences(
         layer_tensors(network, read_out=True),
         form,
-        attention.means(embedding),
+        _means(network, embedding),
         embedding,
         _for_factors(attention, noise),
         targets[:, 1:],
@@ -288,6 +314,14 @@ def run_filter(
         first = int(collapsed[collapsed >= 0].min())
         raise WeightCollapseError(sequence=int((collapsed == first).nonzero()[0, 0]), step=first + 1)
     return gaps
+
+
+def _selection_uniforms(streams: Streams, n_steps: int, n_uniforms: int) -> Float[Tensor, "time batch n_uniforms"]:
+    """What each sequence draws for its selection at each step."""
+    steps = streams.steps.unsqueeze(-1) + torch.arange(n_steps)
+    each = Streams(streams.keys.repeat_interleave(n_steps), steps.flatten(), SELECTION)
+    drawn = each.uniforms((len(each), n_uniforms))
+    return drawn.unflatten(0, (len(streams), n_steps)).transpose(0, 1).contiguous()
 
 
 def _gaps(network: Network, density: Elliptical, x: Tensor, n_particles: int) -> Gaps | None:
@@ -326,8 +360,7 @@ def _draw_missing(gaps: Gaps, density: Elliptical, step: int, generator: Generat
         return
     if gaps.gamma is not None and density.degrees is not None:
         shape = (density.degrees + observed.sum(dim=-1, keepdim=True).to(normal)) / 2
-        rows = shape.expand(-1, normal.shape[1]).contiguous()
-        gaps.gamma[:, :, step] = torch._standard_gamma(rows, generator=generator)
+        gaps.gamma[:, :, step] = standard_gamma(shape.expand(-1, normal.shape[1]), generator)
     gaps.normal[:, :, step] = standard_normal(tuple(normal.shape), normal, generator)
 
 
@@ -357,9 +390,32 @@ def run_step(
         z, and the outputs of the read-out net, before any shift; None where C does not know the read-out.
     """
     layer = layer_tensors(network, read_out=in_c([f"read-out in torch: {why}" for why in _about_read_out(network)]))
-    means, eps = network.attention.means(embedding), _for_factors(network.attention, noise)
+    means, eps = _means(network, embedding), _for_factors(network.attention, noise)
     caches = (keys, values, trajectories)
     return mutate_particles(layer, means, embedding, eps, *caches, n_slots, network.attention.window, past)
+
+
+def _means(network: Network, embedding: Float[Tensor, "*batch d_model"]) -> tuple[Tensor, Tensor, Tensor]:
+    """The queries, keys and values without their noise: each row by itself, so that no other can change its bits."""
+    attention = network.attention
+    weight = torch.cat([part.weight.detach() for part in (attention.query, attention.key, attention.value)])
+    query, key, value = map_rows(weight, embedding.detach()).unflatten(-1, (3, -1)).unbind(-2)
+    return query, key, value
+
+
+def run_embedding_step(
+    network: Network, x: Float[Tensor, "row n_features"], state: State, position: Position
+) -> tuple[Float[Tensor, "row d_model"], State]:
+    """What `encoder.step` does, each row by itself; needs `can_embed_step`."""
+    form = network.encoder.kernel_form()
+    assert form is not None
+    rest, previous = list(state), None
+    if form.level_scale is not None:  # nothing has changed yet at the first input
+        previous = torch.where(torch.as_tensor(position == 0).unsqueeze(-1), x, rest.pop(0))
+    hidden = rest[0][:, 0] if form.recurrent is not None else None
+    embedding = embed_rows(form, x, previous, hidden)
+    seen = () if previous is None else (x,)
+    return embedding, seen if form.recurrent is None else (*seen, embedding.unsqueeze(1))
 
 
 class SharedEmbedding(NamedTuple):
@@ -453,6 +509,7 @@ def run_paths(
     future_inputs: Float[Tensor, "batch horizon known"],
     noise: Noise | Int[Tensor, "horizon"],
     draws: Float[Tensor, "batch path horizon n_targets"],
+    streams: Streams | None = None,
 ) -> tuple[Float[Tensor, "batch path horizon n_targets"], Float[Tensor, "batch path horizon n_parameters"]]:
     """Draw paths that begin where the particles of a state are, which are left as they are; needs `can_draw_paths`.
 
@@ -462,6 +519,7 @@ def run_paths(
         future_inputs: the inputs that are not targets, at the steps of the horizon.
         noise: (batch, path, horizon, d_model); or a seed for each step, which needs `can_seed_paths`.
         draws: of the standard distribution of the observation model.
+        streams: of the sequences; the seeds are then the numbers of their draws.
 
     Returns:
         The targets, and the parameters of the distributions that they were drawn from.
@@ -502,7 +560,8 @@ def run_paths(
         network.config.predict_change,
     )
     eps = noise if isinstance(noise, Tensor) else _for_factors(attention, noise)
-    return draw_paths(model, start, future_inputs, eps, draws)
+    keys = None if streams is None else (streams.keys, streams.steps)
+    return draw_paths(model, start, future_inputs, eps, draws, keys)
 
 
 def can_seed_paths(network: Network, like: Tensor) -> bool:

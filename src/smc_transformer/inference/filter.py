@@ -21,6 +21,7 @@ from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.kernels.filter import FilterOutputs
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.streams import NOISE, in_stage
 from smc_transformer.predictive import Mixture
 from smc_transformer.smc.genealogy import trace_trajectories, unique_ancestors
 from smc_transformer.smc.weights import effective_sample_size
@@ -146,7 +147,8 @@ def _noise_for(
 ) -> Noise:
     """Given or fresh noise; a proposal that draws z again writes down the noise of it, in a copy."""
     if given is None:
-        return network.attention.draw_noise(len(x), settings.n_particles, x.shape[1] - 1, generator)
+        fresh = in_stage(generator, NOISE)
+        return network.attention.draw_noise(len(x), settings.n_particles, x.shape[1] - 1, fresh)
     return given._replace(attention=given.attention.clone()) if settings.propose.draws_again else given
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.inference import engine
@@ -24,6 +24,7 @@ from smc_transformer.kernels.densities import Elliptical
 from smc_transformer.kernels.noise import draw_seed
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.streams import Streams
 from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
 from smc_transformer.support.chunks import chunk_size
 
@@ -67,13 +68,14 @@ def draw_paths(
         with threads_for_kernels():
             # Drawn in the order of the loop below, so that the same seed gives the same paths.
             draw = partial(network.observation.standard_draws, (batch, n_paths), state.last, generator)
+            streams = generator if isinstance(generator, Streams) else None
             if engine.can_seed_paths(network, state.last):
-                seeds, draws = zip(*((draw_seed(generator), draw()) for _ in range(n_steps)), strict=True)
+                seeds, draws = zip(*((_next_seed(generator), draw()) for _ in range(n_steps)), strict=True)
                 noise: Noise | Tensor = torch.stack(seeds)
             else:
                 noises, draws = zip(*((step_noise(), draw()) for _ in range(n_steps)), strict=True)
                 noise = Noise(*(torch.cat(parts, dim=2) for parts in zip(*noises, strict=True)))
-            return Paths(*engine.run_paths(network, state, future_inputs, noise, torch.stack(draws, dim=2)))
+            return Paths(*engine.run_paths(network, state, future_inputs, noise, torch.stack(draws, dim=2), streams))
     found: list[tuple[Tensor, Tensor]] = []
     for ahead, known in enumerate(future_inputs.unbind(dim=1)):
         parameters = first
@@ -83,6 +85,11 @@ def draw_paths(
         found.append((targets, parameters))
         receive(state, torch.cat((targets, known.unsqueeze(1).expand(-1, n_paths, -1)), dim=-1))
     return Paths(*(torch.stack(steps, dim=2) for steps in zip(*found, strict=True)))
+
+
+def _next_seed(generator: Generator | None) -> Int[Tensor, ""]:
+    """The seed of the noise of a step; of streams, the number of the draw."""
+    return torch.tensor(generator.next_draw()) if isinstance(generator, Streams) else draw_seed(generator)
 
 
 @torch.no_grad()

@@ -20,8 +20,10 @@ from smc_transformer.kernels.step import PastSlots
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.encoders.base import State
+from smc_transformer.nn.streams import Streams
 from smc_transformer.predictive import Mixture
 from smc_transformer.smc.genealogy import gather_trajectories
+from smc_transformer.smc.randomness import draw_uniform
 from smc_transformer.smc.selection import Selection, select
 from smc_transformer.smc.weights import reweight, uniform_log_weights
 
@@ -152,8 +154,7 @@ def observe_step(
     if observed is None or observed.any():
         increments = weigh(network, state, moved.parameters, x[:, :n_targets], observed, on_collapse, log_correction)
     if observed is not None:
-        components = network.observation.components(moved.parameters)
-        targets = components.complete(targets, observed.unsqueeze(1), generator)
+        targets = _complete(network, moved.parameters, targets, observed, generator)
     n_own = max(targets.shape[1], state.last.shape[1])  # particles with inputs of their own keep them
     known = x[:, None, n_targets:].expand(-1, n_own, -1)
     receive(state, torch.cat((targets.expand(-1, n_own, -1), known), dim=-1))
@@ -209,7 +210,10 @@ def embed(network: Network, state: ParticleState) -> Float[Tensor, "batch _ d_mo
     features = network.observation.features(state.last.flatten(0, 1))
     first, *others = set(state.position.tolist())
     position = state.position.repeat_interleave(state.last.shape[1]) if others else first
-    embedding, state.encoder_state = network.encoder.step(features, state.encoder_state, position)
+    if engine.can_embed_step(network, features):
+        embedding, state.encoder_state = engine.run_embedding_step(network, features, state.encoder_state, position)
+    else:
+        embedding, state.encoder_state = network.encoder.step(features, state.encoder_state, position)
     return embedding.unflatten(0, state.last.shape[:2])
 
 
@@ -256,8 +260,10 @@ def weigh(
     log_correction: Float[Tensor, "batch particle"] | None = None,
 ) -> Float[Tensor, "batch"]:
     """Weight by the observed coordinates of X_t (None: all); returns the log-likelihood increments."""
-    mask = None if observed is None else observed.unsqueeze(1)
-    log_density = network.observation.components(parameters).log_prob(target.unsqueeze(1), mask)
+    if observed is None:
+        log_density = network.observation.components(parameters).log_prob(target.unsqueeze(1))
+    else:
+        log_density = _log_density_of_observed(network, parameters, target, observed)
     if log_correction is not None:
         log_density = log_density + log_correction
     log_weights, increments = reweight(state.log_weights, log_density, step=state.position, on_collapse=on_collapse)
@@ -268,6 +274,46 @@ def weigh(
     state.log_weights = torch.where(seen.unsqueeze(-1), log_weights, state.log_weights)
     state.informed = state.informed | seen
     return torch.where(seen, increments, 0.0)
+
+
+def _log_density_of_observed(
+    network: Network,
+    parameters: Float[Tensor, "batch particle n_parameters"],
+    target: Float[Tensor, "batch n_targets"],
+    observed: Bool[Tensor, "batch n_targets"],
+) -> Float[Tensor, "batch particle"]:
+    """Log p of what is observed of X_t.
+
+    Sequences of which all is observed are apart from the others, as a density with a mask rounds differently: what a
+    sequence gets must not depend on the gaps of others.
+    """
+    log_density, whole = parameters.new_zeros(parameters.shape[:2]), observed.all(dim=-1)
+    for rows, has_gaps in ((whole.nonzero().flatten(), False), ((~whole).nonzero().flatten(), True)):
+        if len(rows):
+            mask = observed[rows].unsqueeze(1) if has_gaps else None
+            components = network.observation.components(parameters[rows])
+            log_density[rows] = components.log_prob(target[rows].unsqueeze(1), mask)
+    return log_density
+
+
+def _complete(
+    network: Network,
+    parameters: Float[Tensor, "batch particle n_parameters"],
+    targets: Float[Tensor, "batch 1 n_targets"],
+    observed: Bool[Tensor, "batch n_targets"],
+    generator: Generator | None,
+) -> Float[Tensor, "batch particle n_targets"]:
+    """The targets, with those that are missing drawn by each particle given the others."""
+    if not isinstance(generator, Streams):
+        return network.observation.components(parameters).complete(targets, observed.unsqueeze(1), generator)
+    completed = targets.repeat(1, parameters.shape[1], 1)
+    none, all_seen = ~observed.any(dim=-1), observed.all(dim=-1)
+    for chosen in (none, ~none & ~all_seen):
+        rows = chosen.nonzero().flatten()
+        if len(rows):
+            components, mask = network.observation.components(parameters[rows]), observed[rows].unsqueeze(1)
+            completed[rows] = components.complete(targets[rows], mask, generator.take(rows))
+    return completed
 
 
 def spread(
@@ -284,7 +330,8 @@ def spread(
     """
     ends = settings.resample(state.log_weights, n_samples, generator)
     # Most schemes return sorted indices: shuffled, any few of the new particles are a sample too.
-    order = torch.rand(ends.shape, generator=generator, device=ends.device).argsort(dim=-1)
+    order = draw_uniform(tuple(ends.shape), ends.new_empty(0, dtype=torch.float32), generator)
+    order = order.argsort(dim=-1, stable=True)
     ends = ends.gather(1, order)
     own = state.has_own_inputs
     last = state.last.gather(1, ends.unsqueeze(-1).expand(-1, -1, state.last.shape[-1])) if own else state.last

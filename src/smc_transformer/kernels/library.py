@@ -28,8 +28,8 @@ from smc_transformer.kernels.structures import STRUCTURES
 
 logger = logging.getLogger(__name__)
 
-NAMES = ("pool", "filter", "step", "trajectories", "attention", "replay", "paths", "recurrent", "noise", "draws")
-SOURCES = tuple(f"{name}.c" for name in NAMES)
+NAMES = ("pool", "filter", "step", "rows", "trajectories", "attention", "replay", "paths", "recurrent")
+SOURCES = tuple(f"{name}.c" for name in (*NAMES, "noise", "draws"))
 HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "noise.h", "pool.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
 

@@ -5,7 +5,17 @@
 
 #include "common.h"
 
-/* Numbers first, ..., first + n - 1 of those that `fill_normal` makes of this seed. */
-void normal_numbers(real *out, count first, count n, uint64_t seed);
+typedef struct {
+    uint32_t key[4], draw;
+} Stream;
+
+/* The numbered draw of a row at a step. */
+static inline Stream stream_of(uint64_t key, uint64_t step, uint32_t draw)
+{
+    return (Stream){{(uint32_t)key, (uint32_t)(key >> 32), (uint32_t)step, (uint32_t)(step >> 32)}, draw};
+}
+
+/* Numbers first, ..., first + n - 1 of a stream; those of the seed s that `fill_normal` makes are stream_of(s, 0, 0). */
+void normal_numbers(real *out, count first, count n, Stream stream);
 
 #endif

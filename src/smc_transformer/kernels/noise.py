@@ -3,7 +3,7 @@
 import ctypes
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.kernels.library import loaded, threads
@@ -23,3 +23,25 @@ def fill_normal(out: Tensor, generator: Generator | None) -> Tensor:
 def draw_seed(generator: Generator | None) -> Int[Tensor, ""]:
     """The seed of the next numbers: whoever makes them from it makes those that `fill_normal` would."""
     return torch.randint(2**63 - 1, (), generator=generator)
+
+
+def fill_normal_rows(
+    out: Float[Tensor, "row ..."], keys: Int[Tensor, "row"], steps: Int[Tensor, "row"], draw: int
+) -> Float[Tensor, "row ..."]:
+    """Fill each row of a contiguous tensor from a stream of its own: the numbered draw of (key, step)."""
+    loaded(out).fill_normal_rows(*_of_rows(out, keys, steps, draw))
+    return out
+
+
+def fill_uniform_rows(
+    out: Float[Tensor, "row ..."], keys: Int[Tensor, "row"], steps: Int[Tensor, "row"], draw: int
+) -> Float[Tensor, "row ..."]:
+    """The same with uniform numbers in [0, 1), in float64."""
+    loaded(torch.empty(0)).fill_uniform_rows(*_of_rows(out, keys, steps, draw))
+    return out
+
+
+def _of_rows(out: Tensor, keys: Tensor, steps: Tensor, draw: int) -> tuple[object, ...]:
+    sizes = (COUNT(len(out)), COUNT(out[:1].numel()))
+    pointers = (POINTER(keys.data_ptr()), POINTER(steps.data_ptr()))
+    return (POINTER(out.data_ptr()), *sizes, *pointers, ctypes.c_uint32(draw), threads(8 * out.numel()))

@@ -19,6 +19,9 @@ typedef struct {
     const real *query_noise, *key_noise, *value_noise, *attention_noise; /* (batch, paths, steps, d) */
     Strides noise_strides;
     const uint64_t *seeds;       /* (steps): the noise of a step is (4, batch, paths, d) normal numbers of its seed; or NULL */
+    /* (batch): with these, or NULL, the noise of a step is (4, paths, d) numbers of each sequence's own stream, and its
+       seed is the number of the draw there. */
+    const uint64_t *stream_keys, *stream_steps;
     const real *draws;           /* (batch, paths, steps, n_targets): X = location + scale * (root draw) */
     const real *root, *lowest, *highest; /* as in filter.c */
     /* Slots before the first step, those of the particles that the paths descend from. */
@@ -156,8 +159,12 @@ static int visible(const Paths *p, const PathWorkspace *work, const Block *block
 static void make_noise(const Paths *p, PathWorkspace *work, const Block *block, count t, count d)
 {
     for (int kind = 0; p->seeds && kind < 4; kind++) {
-        count first = ((kind * p->batch + block->sequence) * p->paths + block->first) * d;
-        normal_numbers(work->noise + kind * BLOCK * d, first, block->n_rows * d, p->seeds[t]);
+        int own = p->stream_keys != NULL;
+        count first = ((own ? kind : kind * p->batch + block->sequence) * p->paths + block->first) * d;
+        Stream stream = own ? stream_of(p->stream_keys[block->sequence], p->stream_steps[block->sequence],
+                                        (uint32_t)p->seeds[t])
+                            : stream_of(p->seeds[t], 0, 0);
+        normal_numbers(work->noise + kind * BLOCK * d, first, block->n_rows * d, stream);
     }
 }
 

@@ -55,10 +55,12 @@ def draw_paths(
     known: Float[Tensor, "batch horizon known"],
     noise: Sequence[Float[Tensor, "batch path horizon d"]] | Int[Tensor, "horizon"],
     draws: Float[Tensor, "batch path horizon n_targets"],
+    streams: tuple[Int[Tensor, "batch"], Int[Tensor, "batch"]] | None = None,
 ) -> tuple[Float[Tensor, "batch path horizon n_targets"], Float[Tensor, "batch path horizon n_parameters"]]:
     """Paths of the targets, X = location + scale * (root draw) at each step, and the parameters they were drawn from.
 
-    Instead of the noise there may be a seed for each step, of which C makes it; not where gradients are wanted. The
+    Instead of the noise there may be a seed for each step, of which C makes it; not where gradients are wanted. With
+    `streams`, the key and the step of each sequence's own stream, the seeds are the numbers of the draws there. The
     paths are functions of all parameters, of the draws, of the state of a GRU and, if the past slots are those of
     the paths themselves, of these; what they start from and the parameters that come with them are constants.
     """
@@ -67,7 +69,7 @@ def draw_paths(
         **{name: getattr(model, name) for name in PROJECTIONS},
         **{f"encoder_{name}": part for name, part in model.encoder.learned().items()},
     }
-    settings = (model, start, known, noise, tuple(learned))
+    settings = (model, start, known, noise, streams, tuple(learned))
     past = (start.past.keys, start.past.values)
     targets, parameters = _DrawPaths.apply(settings, draws, start.hidden, *past, *learned.values())
     return targets, parameters
@@ -95,7 +97,7 @@ class _Work:
     """The task of drawing paths, as C sees it."""
 
     def __init__(self, settings: Any, draws: Tensor, tensors: Sequence[Tensor | None]):
-        model, start, known, noise, self.names = settings
+        model, start, known, noise, streams, self.names = settings
         self.hidden, past_keys, past_values = tensors[:3]
         self.learned = dict(zip(self.names, tensors[3:], strict=True))
         own = {name.removeprefix("encoder_"): part for name, part in self.learned.items() if "encoder_" in name}
@@ -142,6 +144,8 @@ class _Work:
         }
         point(self.task, {name: None if part is None else part.contiguous() for name, part in tensors_by_name.items()})
         point(self.task, {"seeds": noise.contiguous()} if self.seeded else dict(zip(NOISES, eps, strict=True)))
+        if streams is not None:
+            point(self.task, dict(zip(("stream_keys", "stream_steps"), streams, strict=True)))
         self.threads = threads(draws[..., 0].numel() * 12 * self.layer.d**2)
 
     def run(self) -> None:

@@ -101,7 +101,7 @@ class Paths(ctypes.Structure):
         *_fields(COUNT, "batch", "paths", "steps", "window", "n_inputs", "n_targets", "n_parameters", "adds_last"),
         *_fields(POINTER, "last", "previous", "hidden", "known", "positions", *PROJECTIONS, *NOISES),
         ("noise_strides", Strides),
-        *_fields(POINTER, "seeds", "draws", "root", "lowest", "highest"),
+        *_fields(POINTER, "seeds", "stream_keys", "stream_steps", "draws", "root", "lowest", "highest"),
         *_fields(COUNT, "past_particles", "past_slots"),
         *_fields(POINTER, "past_keys", "past_values", "past_trajectories", "parents", "n_past"),
         *_fields(POINTER, "targets", "parameters"),

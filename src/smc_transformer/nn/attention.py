@@ -21,6 +21,7 @@ from smc_transformer.kernels.trajectories import perturb_trajectories
 from smc_transformer.nn.conditions import explain_attention, explain_perturbation
 from smc_transformer.nn.covariance import COVARIANCES, Covariance
 from smc_transformer.nn.noise import standard_normal
+from smc_transformer.nn.streams import Streams
 from smc_transformer.smc.genealogy import gather_trajectories
 
 MATMUL_FROM_SLOTS = 16
@@ -88,6 +89,11 @@ class StochasticSelfAttention(nn.Module):
 
     def draw_noise(self, batch: int, n_particles: int, n_steps: int, generator: Generator | None = None) -> Noise:
         """All the standard normal noise of `n_steps` steps, drawn at once."""
+        if isinstance(generator, Streams):  # the noise of a step is told by the step, not by where a draw began
+            steps = generator.steps.unsqueeze(-1) + torch.arange(n_steps)
+            each = Streams(generator.keys.repeat_interleave(n_steps), steps.flatten(), generator.next_draw())
+            rows = standard_normal((batch * n_steps, 4, n_particles, self.d_model), self.query.weight.detach(), each)
+            return Noise(*rows.unflatten(0, (batch, n_steps)).transpose(1, 3).unbind(2))
         # In memory a step's particles lie side by side: that is how the filter reads them.
         shape = (4, batch, n_steps, n_particles, self.d_model)
         draws = standard_normal(shape, self.query.weight.detach(), generator).transpose(2, 3)

@@ -6,10 +6,13 @@ from torch import Generator, Tensor
 from smc_transformer.kernels.choice import in_c
 from smc_transformer.kernels.noise import fill_normal
 from smc_transformer.nn.conditions import explain_draws
+from smc_transformer.nn.streams import Streams
 
 
 def standard_normal(shape: tuple[int, ...], like: Tensor, generator: Generator | None) -> Tensor:
-    """Standard normal numbers like `like`."""
+    """Standard normal numbers like `like`; of streams, the first axis is that of their sequences."""
+    if isinstance(generator, Streams):
+        return generator.normals(shape, like)
     if in_c(explain_draws(like)):
         return fill_normal(like.new_empty(shape), generator)
     return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)

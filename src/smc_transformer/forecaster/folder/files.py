@@ -2,7 +2,9 @@
 
 config.json          format version, settings, and how inputs are scaled
 model.safetensors    the weights
-states.safetensors   particles and local view of every series, the generator's state; in its header names and times
+states.safetensors   particles and local view of every series; in its header names and times
+
+Nothing is stored of randomness: what a series draws is told by the seed, its name and how many rows it has seen.
 
 All three carry the same fit number. What changes from row to row is in the states alone, so that saving after an
 update replaces one file, atomically; hence each file holds a checksum of its own, and no file that of another. What is
@@ -19,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from smc_transformer.forecaster.fitted import Fitted, Followed, Following
 from smc_transformer.forecaster.fleet import Fleet
@@ -36,7 +38,7 @@ from smc_transformer.support.durable import replacing, sync_folder
 from smc_transformer.support.tensor_files import check_format, read_tensors, write_tensors
 
 FORMAT = "smc-transformer-forecaster"
-VERSION = 3
+VERSION = 4
 SEALED = 3
 """Format version from which on every file must have a checksum; older ones may have one."""
 CONFIG, MODEL, STATES = "config.json", "model.safetensors", "states.safetensors"
@@ -110,9 +112,7 @@ def load_fitted(path: Path) -> Fitted:
     tensors, header = _read_tensors(path / STATES, number, is_sealed)
     with contents.damage(path / STATES, SavedForecasterError):
         following, until = _following(tensors, header, settings, model, panel)
-        generator = Generator()
-        generator.set_state(tensors["generator"])
-    return Fitted(settings, model, panel, following, until, generator, chosen)
+    return Fitted(settings, model, panel, following, until, chosen)
 
 
 def _following(
@@ -146,7 +146,7 @@ def _following(
 
 def save_states(folder: Path, fitted: Fitted, number: str) -> None:
     """Write the states of all series, in one atomic replacement."""
-    tensors: dict[str, Tensor] = {"generator": fitted.generator.get_state()}
+    tensors: dict[str, Tensor] = {}
     blocks = []
     for place, (names, state) in enumerate(fitted.following.fleet.blocks()):
         tensors |= {f"{place}/{name}": tensor for name, tensor in state.named_tensors().items()}

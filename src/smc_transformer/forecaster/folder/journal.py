@@ -2,10 +2,10 @@
 
 Saving the particles of every series after each line would be slow. Instead a line is appended here, with its answer,
 before the answer is given; now and then the states are saved and the journal is emptied. After a kill, the forecaster
-resumes from the saved states and replays the journal. The replay gives the same numbers: the states hold the state of
-the random generator, and the head of the journal holds the level at which its rows were distrusted. A row that the
-states hold already (after a kill between saving them and emptying the journal) is recognised by its time. Each line
-has a checksum: a flipped bit would be replayed as another value.
+resumes from the saved states and replays the journal. The replay gives the same numbers: what a series draws is told by
+its name and how many rows it has seen, and the head of the journal holds the level at which its rows were distrusted. A
+row that the states hold already (after a kill between saving them and emptying the journal) is recognised by its time.
+Each line has a checksum: a flipped bit would be replayed as another value.
 """
 
 import json

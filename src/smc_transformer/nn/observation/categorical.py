@@ -9,6 +9,8 @@ from smc_transformer.kernels import densities
 from smc_transformer.nn.observation.base import ObservationModel, WholeNumbers
 from smc_transformer.nn.observation.masked import observed_sum
 from smc_transformer.predictive import Components, Mixture
+from smc_transformer.smc.randomness import SequenceGenerator
+from smc_transformer.smc.resampling.base import invert_masses
 
 
 class CategoricalComponents(Components):
@@ -54,7 +56,11 @@ class CategoricalComponents(Components):
 
     def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch 1"]:
         rows = self.probabilities.reshape(-1, self.probabilities.shape[-1])
-        drawn = torch.multinomial(rows, 1, generator=generator)
+        if isinstance(generator, SequenceGenerator):  # by inversion
+            shares = generator.uniforms((len(self.probabilities), len(rows) // len(self.probabilities)))
+            drawn = invert_masses(rows.double(), shares.view(-1, 1))
+        else:
+            drawn = torch.multinomial(rows, 1, generator=generator)
         return drawn.view(*self.probabilities.shape[:-1], 1).to(self.probabilities)
 
     def complete(

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from smc_transformer.nn.observation.masked import apply_root
 from smc_transformer.predictive import Components
 
 
@@ -43,7 +44,7 @@ class EllipticalComponents(Components):
 
     def place(self, draws: Float[Tensor, "*batch target"]) -> Float[Tensor, "*batch target"]:
         """The targets that draws of the standard distribution stand for."""
-        return self.location + self.scale * (draws * self.root if self.root.numel() == 1 else draws @ self.root.T)
+        return self.location + self.scale * apply_root(self.root, draws)
 
     def inflated(self, squared_width: Float[Tensor, "*_"]) -> Float[Tensor, "*_"]:
         """The variance of a target of this squared width: the same, unless the tails are heavy."""

@@ -4,9 +4,15 @@ A mask turns a covariance R into one with the identity in place of the unobserve
 serves all rows alike: unobserved residuals are zero and add nothing to norms or determinants.
 """
 
+import functools
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+MOST_BY_NUMBER = 8
+"""Coordinates up to which matrices are applied number by number: a library's product of many rows rounds each in a way
+that depends on how many there are."""
 
 
 def masked_root(
@@ -20,6 +26,28 @@ def masked_root(
     return torch.linalg.cholesky(masked * (1 + 1e-9 * identity.double())).to(covariance.dtype)
 
 
+def apply_root(root: Float[Tensor, "size size"], rows: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch size"]:
+    """The matrix applied to each row; number by number for few coordinates, so that rows do not depend on others."""
+    if len(root) > MOST_BY_NUMBER:
+        return rows @ root.T
+    products = [rows[..., place : place + 1] * root[:, place] for place in range(len(root))]
+    return functools.reduce(torch.add, products)
+
+
+def solve_root(root: Float[Tensor, "size size"], rows: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch size"]:
+    """A lower triangular root^-1 applied to each row, likewise."""
+    if len(root) > MOST_BY_NUMBER:
+        # Not solve_rows: one matrix for all rows is much faster than one for each.
+        flat = rows.reshape(-1, rows.shape[-1])
+        return torch.linalg.solve_triangular(root.T, flat, upper=True, left=False).view_as(rows)
+    found: list[Tensor] = []
+    for place, column in enumerate(rows.unbind(dim=-1)):
+        for before, value in enumerate(found):
+            column = column - root[place, before] * value
+        found.append(column / root[place, place])
+    return torch.stack(found, dim=-1)
+
+
 def squared_norm(
     residual: Float[Tensor, "*batch size"],
     root: Float[Tensor, "size size"],
@@ -27,9 +55,7 @@ def squared_norm(
 ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*_"]]:
     """r^T R^-1 r for R = root root^T, and log det R^(1/2), of the observed coordinates (None: all)."""
     if observed is None:
-        rows = residual.reshape(-1, residual.shape[-1])
-        # Not solve_rows: one matrix for all rows is much faster than one for each.
-        whitened = torch.linalg.solve_triangular(root.T, rows, upper=True, left=False).view_as(residual)
+        whitened = solve_root(root, residual)
         log_determinant = root.diagonal().abs().log().sum()
     else:
         masked = masked_root(root @ root.T, observed)
@@ -65,4 +91,4 @@ def condition(
     root = masked_root(covariance, observed)
     whitened = solve_rows(root, torch.where(observed, residual, 0.0))
     solved = torch.linalg.solve_triangular(root.mT, whitened.unsqueeze(-1), upper=True).squeeze(-1)
-    return drawn + solved @ covariance
+    return drawn + apply_root(covariance, solved)

@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 from smc_transformer.kernels import densities
 from smc_transformer.nn.observation.base import ObservationModel, WholeNumbers
 from smc_transformer.nn.observation.masked import observed_sum
+from smc_transformer.nn.streams import poisson, standard_gamma
 from smc_transformer.predictive import Components
 
 LARGEST_LOG = 15.0
@@ -59,8 +60,8 @@ class NegativeBinomialComponents(Components):
 
     def sample(self, generator: Generator | None = None) -> Float[Tensor, "*batch target"]:
         # A Poisson count whose rate is Gamma distributed with mean mu.
-        gamma = torch._standard_gamma((1 / self.dispersion).contiguous(), generator=generator)
-        return torch.poisson(gamma * self.dispersion * self._mean, generator=generator)
+        gamma = standard_gamma(1 / self.dispersion, generator)
+        return poisson(gamma * self.dispersion * self._mean, generator)
 
     def complete(
         self,

@@ -14,8 +14,9 @@ from torch.nn import functional as F
 from smc_transformer.kernels import densities
 from smc_transformer.nn.noise import standard_normal
 from smc_transformer.nn.observation.elliptical import EllipticalComponents
-from smc_transformer.nn.observation.masked import condition, observed_sum, squared_norm
+from smc_transformer.nn.observation.masked import apply_root, condition, observed_sum, squared_norm
 from smc_transformer.nn.observation.scaled import ScaledObservation
+from smc_transformer.nn.streams import standard_gamma
 
 LEAST_DEGREES = 2.1
 """Degrees of freedom stay above this, so that variances exist."""
@@ -77,15 +78,14 @@ class StudentTComponents(EllipticalComponents):
         return torch.where(observed, x, self.location + self.scale * moved / precision.sqrt())
 
     def _gaussian(self, generator: Generator | None) -> Tensor:
-        return standard_normal(tuple(self.location.shape), self.location, generator) @ self.root.T
+        return apply_root(self.root, standard_normal(tuple(self.location.shape), self.location, generator))
 
 
 def draw_gamma(
     shape: Tensor, rate: Tensor, rows: tuple[int, ...], like: Tensor, generator: Generator | None
 ) -> Float[Tensor, "*rows 1"]:
     """Draws of Gamma(shape, rate), one for each row of targets: their precision."""
-    # torch.distributions.Gamma draws with this function too, but takes no generator.
-    draws = torch._standard_gamma(shape.to(like).expand(rows).contiguous(), generator=generator)
+    draws = standard_gamma(shape.to(like).expand(rows), generator)
     return (draws / rate).clamp(min=torch.finfo(like.dtype).tiny).unsqueeze(-1)
 
 

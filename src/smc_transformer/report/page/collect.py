@@ -58,9 +58,9 @@ def collect_page(
     given = {} if df is None else {series.name: series for series in forecaster.read(df)}
     n_rows = max(5 * forecast.horizon, settings.input_size) if history is None else check_count(history, "history")
     shown = {name: series.rows(slice(-n_rows, None)) for name, series in given.items()}
-    # The generator that the forecast began with: these are its particles.
-    generator = fitted.generator.clone_state() if seed is None else as_generator(seed)
-    following = fitted.follow(list(given.values()), generator)[0] if given else fitted.following
+    # With the seed of the forecast: these are its particles.
+    following = fitted.follow(list(given.values()), seed)[0] if given else fitted.following
+    generator = as_generator(settings.seed if seed is None else seed)
     health = series_health(forecaster, list(given.values()), n_rows, generator)
     ahead = forecaster.read_future(dict(zip(forecast.names, forecast.times, strict=True)), future)
     of_targets, pages = _targets(forecaster, forecast, shown, n_shown), []

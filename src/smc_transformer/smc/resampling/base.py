@@ -21,6 +21,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
+from smc_transformer.smc.randomness import draw_uniform
+
 
 @runtime_checkable
 class Resampler(Protocol):
@@ -51,7 +53,7 @@ def draw_uniforms(
     like: Float[Tensor, "batch particle"], n_samples: int, generator: Generator | None
 ) -> Float[Tensor, "batch sample"]:
     """Uniform numbers in [0, 1), in float64."""
-    return torch.rand(like.shape[0], n_samples, generator=generator, dtype=torch.float64, device=like.device)
+    return draw_uniform((like.shape[0], n_samples), like.new_empty(0, dtype=torch.float64), generator)
 
 
 def one_per_stratum(uniforms: Float[Tensor, "batch _"], n_samples: int) -> Float[Tensor, "batch sample"]:
