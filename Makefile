@@ -5,11 +5,12 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .venv-peers
+ENGINES := .venv-engines
 
-.PHONY: help setup demo test check lint types fuzz bench peers clean
+.PHONY: help setup demo test test-engines check lint types fuzz bench peers clean
 
 help:  ## List the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(READY)  ## Create .venv with pinned versions (once)
 
@@ -24,6 +25,18 @@ demo: setup  ## The model beside the best possible one; a small panel from table
 
 test: setup  ## Run all tests (slow ones too)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+test-engines: $(ENGINES)/.ready  ## Run the tests of Spark, Dask and Ray, which need Java 17 and .venv-engines
+	timeout 900 $(ENGINES)/bin/python -m pytest tests/engines
+
+$(ENGINES)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(ENGINES)
+	$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[forecaster,parquet,dev]"
+	@for engine in spark dask ray; do \
+	  $(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$$engine]" \
+	    || echo "$$engine does not install here: its tests are skipped"; \
+	done
+	@touch $@
 
 lint: setup
 	$(BIN)/ruff check .
@@ -50,4 +63,4 @@ $(PEERS)/.ready: benchmarks/panels/peers/requirements.txt
 	@touch $@
 
 clean:  ## Remove the environment and caches
-	rm -rf $(VENV) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(PEERS) $(ENGINES) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

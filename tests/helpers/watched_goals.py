@@ -6,6 +6,7 @@ from torch import Tensor
 
 from helpers.models import weights
 from smc_transformer.learning import Goal, Likelihood, Sampling
+from smc_transformer.learning.goals import BatchReport
 
 
 class Call(NamedTuple):
@@ -60,11 +61,8 @@ def interrupted_goal(name, *, at, after=False, goal=None):
     return WatchedGoal(goal, **{"after" if after else "before": interrupt})
 
 
-class UnreadableReport:
+class UnreadableReport(BatchReport):
     """A batch report; whoever asks for its loss is interrupted."""
-
-    def __init__(self, report):
-        self.n_terms, self.statistics = report.n_terms, report.statistics
 
     @property
     def loss(self):
@@ -80,4 +78,4 @@ class InterruptedBookkeeping(WatchedGoal):
 
     def accumulate(self, model, x, sampling):
         report = super().accumulate(model, x, sampling)
-        return UnreadableReport(report) if len(self.batches) == self.at else report
+        return UnreadableReport(*report) if len(self.batches) == self.at else report

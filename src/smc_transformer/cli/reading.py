@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smc_transformer.cli.errors import CommandError, TableFileError, failing
-from smc_transformer.cli.tables import Dialect, read_table
+from smc_transformer.cli.shards import read_shard
+from smc_transformer.cli.tables import PARQUET, Dialect, kind_of, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,11 +37,29 @@ def read_series_table(options: argparse.Namespace) -> "tuple[pd.DataFrame, str]"
     """
     id_column = options.id or ID
     with failing(options.data):
+        if _in_several_processes():
+            return _read_own_series(options, id_column), id_column
         table = read_table(options.data, dialect(options), text_columns=[id_column], time_column=options.time)
         if options.id is None and ID not in table.columns:
             table.insert(0, ID, ONLY_SERIES)
         read_times(table, options.time, options.time_format)
     return table, id_column
+
+
+def _in_several_processes() -> bool:
+    from smc_transformer.support import processes
+
+    return processes.size() > 1
+
+
+def _read_own_series(options: argparse.Namespace, id_column: str) -> "pd.DataFrame":
+    """The series of this process in a Parquet file or folder."""
+    path = Path(options.data)
+    if not path.is_dir() and kind_of(path) not in PARQUET:
+        raise TableFileError("several processes read Parquet, of which each can read a part: convert the table first")
+    table = read_shard(path, id_column)
+    read_times(table, options.time, options.time_format)
+    return table
 
 
 def read_for_model(path: Path | str | None, forecaster: "Forecaster", options: argparse.Namespace) -> Any:

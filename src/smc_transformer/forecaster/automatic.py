@@ -1,9 +1,12 @@
 """What a user has not set, chosen from the table: columns, frequency, seasons, calendar, history, distribution.
 
-Every choice is told in words, and can be overridden by the argument of its name.
+Every choice is told in words, and can be overridden by the argument of its name. In a process group, where each process
+has a table of its own series, the choices are those of one table with all of them.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +16,7 @@ from jaxtyping import Float
 from smc_transformer.forecaster.frequency import infer_frequency
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Series, TableError, as_pandas, as_timestamps, check_columns, read_series
+from smc_transformer.support import processes
 
 OPEN = ("input_size", "targets", "freq", "calendar", "scaling", "seasons")
 """Settings that may be left open, as None."""
@@ -51,19 +55,17 @@ def choose(asked: Mapping[str, Any], df: Any) -> Choices:
     table = as_pandas(df)
     words: dict[str, str] = {}
     found = dict(asked)
-    check_columns(table, (asked["id_column"], asked["time_column"]))
-    if len(table) == 0:
-        raise TableError("the table has no rows")
+    processes.together(partial(_check, table, asked))
     if "targets" not in given:
-        found["targets"] = _target(table, asked)
+        found["targets"] = processes.made_by_first(partial(_target, table, asked))
         words["targets"] = f"column {found['targets']!r}"
     if "freq" not in given:
         found["freq"] = _frequency(table, asked["id_column"], asked["time_column"])
         words["freq"] = f"{found['freq']!r}, which all times lie on"
     # The rest is chosen from the values; read as numbers, whatever they may be the distribution of.
     plain = {"scaling": "none", "calendar": (), "input_size": 2, "seasons": (), "config": {}}
-    series = read_series(table, Settings.from_dict({**found, **plain}))
-    lengths = sorted(len(one) for one in series)
+    series = processes.together(partial(read_series, table, Settings.from_dict({**found, **plain})))
+    lengths = sorted(chain(*processes.gather([len(one) for one in series])))
     longest, middle = lengths[-1], lengths[len(lengths) // 2]
     if "scaling" not in given:
         found["scaling"] = _scaling(asked)
@@ -98,9 +100,16 @@ def zeros_of_counts(series: Sequence[Series], n_columns: int) -> float | None:
     """The share of zeros if all values are whole numbers of at least 0, else None."""
     values = np.concatenate([one.values[:, :n_columns].ravel() for one in series])
     values = values[~np.isnan(values)]
-    if len(values) == 0 or (values < 0).any() or (values != np.floor(values)).any():
-        return None
-    return float((values == 0).mean())
+    others = int(((values < 0) | (values != np.floor(values))).sum())
+    counts = processes.gather(np.array([len(values), others, int((values == 0).sum())]))
+    n_values, n_others, n_zeros = np.sum(counts, axis=0).tolist()
+    return None if n_values == 0 or n_others else n_zeros / n_values
+
+
+def _check(table: pd.DataFrame, asked: Mapping[str, Any]) -> None:
+    check_columns(table, (asked["id_column"], asked["time_column"]))
+    if len(table) == 0:
+        raise TableError("the table has no rows")
 
 
 def _scaling(asked: Mapping[str, Any]) -> str:
@@ -130,18 +139,24 @@ def _target(table: pd.DataFrame, asked: Mapping[str, Any]) -> str:
 
 
 def _frequency(table: pd.DataFrame, id_column: str, time_column: str) -> Any:
+    # A thousand series tell as much as all.
+    by_series = chain(*processes.gather_made(partial(_first_times, table, id_column, time_column, 1000)))
+    try:
+        return infer_frequency(list(by_series)[:1000])
+    except ValueError as error:
+        raise TableError(f"column {time_column!r}: {error}") from None
+
+
+def _first_times(table: pd.DataFrame, id_column: str, time_column: str, at_most: int) -> list[pd.Index]:
+    """The times of the first series."""
     column = table[time_column]
     if column.isna().any():
         raise TableError(f"column {time_column!r} is empty in row {int(column.isna().to_numpy().argmax())}")
     whole = pd.api.types.is_integer_dtype(column.dtype)
     times = pd.Index(column.to_numpy("int64")) if whole else as_timestamps(column, time_column)
     groups = pd.Series(range(len(table))).groupby(table[id_column].to_numpy(), sort=False)
-    by_series = [times[rows.to_numpy()].unique().sort_values() for _, rows in groups]
-    # A thousand series tell as much as all.
-    try:
-        return infer_frequency(by_series[:1000])
-    except ValueError as error:
-        raise TableError(f"column {time_column!r}: {error}") from None
+    first = (rows for (_, rows), _ in zip(groups, range(at_most), strict=False))
+    return [times[rows.to_numpy()].unique().sort_values() for rows in first]
 
 
 def _rule(offset: Any) -> str:
@@ -171,8 +186,10 @@ def _seasons(freq: Any, n_rows: int, series: Sequence[Series]) -> tuple[int, ...
 
 def _seen_seasons(series: Sequence[Series]) -> tuple[int, ...]:
     """The season, if there is one, by which a value of one season ago is much closer than the last value."""
-    chosen = series[:: max(1, len(series) // 200)]
-    columns = [one.values[-2000:, 0] for one in chosen]
+    counts = processes.gather(len(series))
+    before, every = sum(counts[: processes.rank()]), max(1, sum(counts) // 200)
+    own = [one.values[-2000:, 0] for one in series[-before % every :: every]]
+    columns = list(chain(*processes.gather(own)))
     best, season = 0.8, 0
     for candidate in POSSIBLE_SEASONS:
         long = [column for column in columns if len(column) >= 3 * candidate]

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from smc_transformer.forecaster.automatic import choose, provisional
-from smc_transformer.forecaster.backtest import Backtest, run_backtest
+from smc_transformer.forecaster.backtest import run_backtest
 from smc_transformer.forecaster.choosing import chosen_names
+from smc_transformer.forecaster.collecting import check_errors, collect
 from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fitted import Fitted, Following
 from smc_transformer.forecaster.fleet import Fleet
@@ -20,13 +21,14 @@ from smc_transformer.forecaster.folder.access import read_folder, save_folder
 from smc_transformer.forecaster.folder.recorded import Seen
 from smc_transformer.forecaster.folder.store.databases import StoreError
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
+from smc_transformer.forecaster.foreign import engine_of, run_on_engine
 from smc_transformer.forecaster.frequency import LONGEST, Frequency, times_after
 from smc_transformer.forecaster.given import read_given
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.rows import PastRowError, RowError, read_row, row_series, rows_table
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.surprise import surprise_table
-from smc_transformer.forecaster.table import Name, Series, TableError, read_series
+from smc_transformer.forecaster.table import Name, Series, TableError, hash_of, read_series
 from smc_transformer.forecaster.training import (
     TrainingReport,
     local_cutoffs,
@@ -35,6 +37,7 @@ from smc_transformer.forecaster.training import (
     train,
 )
 from smc_transformer.model import SMCTransformer
+from smc_transformer.support import processes
 from smc_transformer.support.checks import check_count
 
 logger = logging.getLogger(__name__)
@@ -49,7 +52,9 @@ class Forecaster:
     """Forecasts distributions of series in a long table: one row for each series and time.
 
     Times of a series lie on a regular grid. Absent rows and NaN are missing values: never filled in, but inferred by
-    the particles. All methods take tables of pandas, polars or pyarrow, and return pandas tables.
+    the particles. All methods take tables of pandas, polars or pyarrow, and return pandas tables. `predict`,
+    `simulate`, `score`, `backtest` and `update` also take tables of Spark, Dask or Ray, and return such tables
+    (docs/scale.md).
 
     Args:
         input_size: rows of history in a training window. Forecasts use the whole history they are given. None, here and
@@ -136,15 +141,22 @@ class Forecaster:
         least the horizon. None: the horizon, or for few series up to a fifth of the rows; 0 for series that are too
         short for that. A progress bar is shown where there is a terminal. With a `checkpoint`, a folder, a training
         that was interrupted is resumed by the same call with the same settings and table.
+
+        In a process group of torch.distributed each process calls it with a table of its own series, which nobody else
+        has: one model is trained on all of them, and each process follows its own (docs/scale.md). A checkpoint can be
+        resumed by another number of processes, as long as their tables, one after the other, are the same.
         """
         settings, words = choose(self._asked, df)
         for name, chosen in words.items():
             logger.info("%s: %s", name, chosen)
-        given = read_series(df, settings)
-        held_out = [_held_out(series, settings, val_size, len(given)) for series in given]
+        given = processes.together(lambda: read_series(df, settings))
+        _check_apart(given)
+        n_series = sum(processes.gather(len(given)))
+        held_out = processes.together(lambda: [_held_out(series, settings, val_size, n_series) for series in given])
         training = [series.rows(slice(0, len(series) - n)) for series, n in zip(given, held_out, strict=True)]
         panel = Panel.fit(settings, training)
-        begun = [panel.beginning(series) for series in given]  # an error now, not after the training
+        # An error now, not after the training.
+        begun = processes.together(lambda: [panel.beginning(series) for series in given])
         # Held out of what is left.
         held_out = [n if n < len(series) - 1 else 0 for series, n in zip(begun, held_out, strict=True)]
         if settings.is_local:
@@ -158,13 +170,20 @@ class Forecaster:
             words["view"] = described
             logger.info("view: %s", described)
         resumed = None if checkpoint is None else Path(checkpoint)
-        model, report = train(panel, examples, progress=progress, checkpoint=resumed)
+        model, report = train(panel, examples, progress=progress and processes.rank() == 0, checkpoint=resumed)
         until = {series.name: series.times[-1] for series in given}
         fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, words)
         fitted.following, _ = fitted.follow_viewed(viewed, states)
         self.settings = settings
         self._fitted, self._seen, self.report = fitted, None, replace(report, chosen=words)
         return self
+
+    def gather(self) -> bool:
+        """After `fit` in a process group: the first process then follows the series of all, and can save them.
+
+        Returns whether this is the first process; the others keep their own series. Alone there is nothing to do.
+        """
+        return self.fitted.gather()
 
     def predict(
         self,
@@ -177,7 +196,8 @@ class Forecaster:
         future: Any = None,
         n_paths: int = 1000,
         seed: int | None = None,
-    ) -> pd.DataFrame:
+        errors: str = "raise",
+    ) -> Any:
         """Means and intervals of the next h steps: columns y, y-lo-80, y-hi-80, ...
 
         Args:
@@ -189,16 +209,39 @@ class Forecaster:
                 the same whichever others are forecast with it: it has a random stream of its own.
             future: the future inputs of the steps ahead, in a table with series and times; needed if there are any.
             n_paths: sampled futures behind the numbers.
+            errors: "raise", or "collect": a series that cannot be used does not stop the others, and the answer is a
+                `Collected`, with the table and the reasons.
             seed: of the paths; None: that of the forecaster. The paths of a series are told by the seed, its name and
                 how many rows it has seen, so that the same call twice gives the same numbers, and leaves no trace.
         """
         levels = check_levels(level)
-        forecast = self.forecast(df, h, series=series, future=future, n_paths=n_paths, seed=seed)
-        return forecast.table(levels, quantiles)
+        options = {"h": h, "series": series, "future": future, "n_paths": n_paths, "seed": seed}
 
-    def simulate(self, df: Any = None, n_paths: int = 1000, h: int | None = None, **options: Any) -> pd.DataFrame:
-        """Joint sample paths as a long table with sample_id; arguments and options as in `forecast`."""
-        return self.forecast(df, h, n_paths=n_paths, **options).sample()
+        def run(table: Any) -> pd.DataFrame:
+            return self.forecast(table, **options).table(levels, quantiles)
+
+        if df is None:
+            return run(None)
+        return self._answer("predict", run, df, {**options, "level": levels, "quantiles": quantiles}, errors)
+
+    def simulate(
+        self, df: Any = None, n_paths: int = 1000, h: int | None = None, *, errors: str = "raise", **options: Any
+    ) -> Any:
+        """Joint sample paths as a long table with sample_id; arguments and options as in `predict` and `forecast`."""
+        arguments = {"h": h, "n_paths": n_paths, **options}
+
+        def run(table: Any) -> pd.DataFrame:
+            return self.forecast(table, **arguments).sample()
+
+        return run(None) if df is None else self._answer("simulate", run, df, arguments, errors)
+
+    def _answer(
+        self, verb: str, run: Callable[[Any], pd.DataFrame], df: Any, arguments: dict[str, Any], errors: str
+    ) -> Any:
+        """The answer for a table: on its engine, if it has one, and with the reasons of wrong series, if asked for."""
+        if engine_of(df) is not None:
+            return run_on_engine(self, verb, df, arguments, errors)
+        return collect(run, df, self.settings) if check_errors(errors) else run(df)
 
     def forecast(
         self,
@@ -267,7 +310,9 @@ class Forecaster:
         times = {name: times_after(following.series[name].last_time, h, self.settings.freq) for name in chosen}
         return following, times
 
-    def update(self, df_new: Any, level: Numbers = (80, 95), *, distrust: Number | None = None) -> pd.DataFrame:
+    def update(
+        self, df_new: Any, level: Numbers = (80, 95), *, distrust: Number | None = None, errors: str = "raise"
+    ) -> Any:
         """Follow the series over new rows: a filter step for each, no new training, at the cost of the new rows only.
 
         A series that is not known yet is followed from its first complete row on, scaled by the rows given now. An
@@ -280,11 +325,21 @@ class Forecaster:
                 it was seen, is taken for missing, so that an outlier does not drag the state along. After as many of
                 these in a row as the horizon has steps, which is as long as the model was trained to run blind, values
                 are believed until one lies inside again: a series may really have moved. None: all are believed.
+            errors: as in `predict`: with "collect" the series that can be used are updated, the others stay as they
+                were.
 
         Returns:
             How surprising the new values were, as `score` says it; with `distrust` also whether they were distrusted.
         """
-        fitted, levels = self.fitted, check_levels(level)
+        levels = check_levels(level)
+
+        def run(table: Any) -> pd.DataFrame:
+            return self._update(table, levels, distrust)
+
+        return self._answer("update", run, df_new, {"level": levels, "distrust": distrust}, errors)
+
+    def _update(self, df_new: Any, levels: list[Number], distrust: Number | None) -> pd.DataFrame:
+        fitted = self.fitted
         doubt = None
         if distrust is not None:
             (percent,) = check_levels(distrust)
@@ -293,16 +348,21 @@ class Forecaster:
         judged = fitted.update(self.read(df_new, after=last_times), doubt)
         return surprise_table(self.settings, judged, levels, doubt)
 
-    def score(self, df: Any, level: Numbers = (80, 95)) -> pd.DataFrame:
+    def score(self, df: Any, level: Numbers = (80, 95), *, errors: str = "raise") -> Any:
         """How surprising each observed value is, before it is seen: for finding anomalies.
 
         Each series is followed from its first complete row on, which nothing predicts. The answer has a row for each
         observed value: its target and value, log_density (in nats, of this value alone), pit (near 0 or 1 is a
-        surprise), and for each level, a percentage, whether the value lies outside the central interval.
+        surprise), and for each level, a percentage, whether the value lies outside the central interval. `errors` is
+        as in `predict`.
         """
         levels = check_levels(level)
-        _, judged = self.fitted.follow(self.read(df), judging=True)
-        return surprise_table(self.settings, judged, levels)
+
+        def run(table: Any) -> pd.DataFrame:
+            _, judged = self.fitted.follow(self.read(table), judging=True)
+            return surprise_table(self.settings, judged, levels)
+
+        return self._answer("score", run, df, {"level": levels}, errors)
 
     def backtest(
         self,
@@ -316,7 +376,8 @@ class Forecaster:
         rolling: int | None = None,
         n_paths: int = 1000,
         progress: bool = True,
-    ) -> Backtest:
+        errors: str = "raise",
+    ) -> Any:
         """Forecast the last windows of each series from the rows before them, and score what came.
 
         Nothing that comes after a cutoff is ever used: where this forecaster has been fitted on rows after the first
@@ -332,12 +393,27 @@ class Forecaster:
             rolling: train on that many rows before a cutoff only; None: on all of them.
             n_paths: sampled futures behind the numbers.
             progress: show progress bars of trainings where there is a terminal.
+            errors: as in `predict`, for the forecasts of a model that need not be trained for it.
+
+        Returns:
+            A `Backtest`. For a table of an engine, or with `errors="collect"`, its forecasts alone: the metrics are
+            means over them.
         """
         horizon = self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
+        if engine_of(df) is not None or check_errors(errors):
+            if refit or rolling is not None:
+                raise ValueError("refit and rolling train: on an engine, or with errors='collect', nothing is trained")
+            options: dict[str, Any] = {"n_windows": n_windows, "step_size": step_size, "h": h}
+            options |= {"level": level, "n_paths": n_paths}
+            return self._answer("backtest", lambda table: self.past_forecasts(table, **options), df, options, errors)
+
+        def fit(table: pd.DataFrame) -> Fitted:
+            return Forecaster(**self._asked).fit(table, progress=progress).fitted
+
         return run_backtest(
             self.settings,
             self._fitted,
-            lambda table: Forecaster(**self._asked).fit(table, progress=progress).fitted,
+            fit,
             df,
             n_windows=check_count(n_windows, "n_windows"),
             step_size=horizon if step_size is None else check_count(step_size, "step_size"),
@@ -347,6 +423,39 @@ class Forecaster:
             rolling=None if rolling is None else check_count(rolling, "rolling"),
             n_paths=check_count(n_paths, "n_paths"),
         )
+
+    def past_forecasts(
+        self,
+        df: Any,
+        n_windows: int = 1,
+        step_size: int | None = None,
+        *,
+        h: int | None = None,
+        level: Numbers = (80, 95),
+        n_paths: int = 1000,
+    ) -> pd.DataFrame:
+        """The forecasts of a `backtest` by the model as it is: nothing is trained, so it must know no later rows."""
+
+        def fit(table: pd.DataFrame) -> Fitted:
+            raise ValueError(
+                "the forecaster was trained on rows after the first cutoff, and nothing is trained here: fit it on the "
+                "rows before the windows first"
+            )
+
+        horizon = self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
+        return run_backtest(
+            self.settings,
+            self.fitted,
+            fit,
+            df,
+            n_windows=check_count(n_windows, "n_windows"),
+            step_size=horizon if step_size is None else check_count(step_size, "step_size"),
+            refit=False,
+            horizon=horizon,
+            levels=check_levels(level),
+            rolling=None,
+            n_paths=check_count(n_paths, "n_paths"),
+        ).forecasts
 
     def save(self, path: str | Path) -> None:
         """Write a folder: config.json, model.safetensors, states.safetensors.
@@ -421,6 +530,23 @@ class Forecaster:
                 raise TableError(f"future has no row of series {name!r} at {first}, which the forecast needs")
             found[name] = Series.of_inputs(name, index, given[name].known[places])
         return found
+
+
+def _check_apart(given: list[Series]) -> None:
+    """That no two processes have rows of the same series."""
+    if processes.size() == 1:
+        return
+    own = [hash_of(series.name) for series in given]
+    seen: dict[int, int] = {}
+    for number, names in enumerate(processes.gather(np.array(own, dtype=np.uint64))):
+        for name in names.tolist():
+            if seen.setdefault(name, number) != number:
+                place = own.index(name) if name in own else None
+                which = "a series" if place is None else f"series {given[place].name!r}"
+                raise TableError(
+                    f"processes {seen[name]} and {number} both have rows of {which}: each needs whole series, "
+                    f"so the rows of a series must follow each other in the table"
+                )
 
 
 def _held_out(series: Series, settings: Settings, val_size: int | None, n_series: int) -> int:

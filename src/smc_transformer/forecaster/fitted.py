@@ -1,9 +1,9 @@
 """What a fit leaves behind: a model, scaling, and the particles of every series; and how to follow them further."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -25,10 +25,13 @@ from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.streams import Streams
 from smc_transformer.predictive import VarianceParts
 from smc_transformer.smc.weights import uniform_log_weights
+from smc_transformer.support import processes
 from smc_transformer.support.checks import shown
 from smc_transformer.support.randomness import check_seed
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FOLLOWING, FORECASTING = "follow", "forecast"
 """What a series has random streams for."""
@@ -93,6 +96,10 @@ def _without(series: Series, row: int, denied: Bool[Tensor, "modelled"]) -> Seri
     return replace(series, values=values)
 
 
+def _union(parts: Iterable[dict[Name, T]]) -> dict[Name, T]:
+    return {name: value for part in parts for name, value in part.items()}
+
+
 @dataclass
 class Fitted:
     """A trained model and the series it follows."""
@@ -113,6 +120,16 @@ class Fitted:
     def follower(self) -> Follower:
         """The model, and how it follows series."""
         return Follower(self.model, self.model.settings(self.settings.n_particles))
+
+    def gather(self) -> bool:
+        """In the first process of a group the series of all processes; returns whether this is it."""
+        own = (self.following.fleet.blocks(), self.following.series, self.trained_until, self.panel.scalers)
+        parts = processes.gather_to_first(own)
+        if parts is not None and len(parts) > 1:
+            blocks, followed, until, scalers = zip(*parts, strict=True)
+            self.following = Following(Fleet(block for part in blocks for block in part), _union(followed))
+            self.trained_until, self.panel.scalers = _union(until), _union(scalers)
+        return parts is not None
 
     def streams(self, names: Sequence[Name], purpose: str, seed: int | None = None) -> Streams:
         """The random streams of series, for following or forecasting them; without a seed, that of the settings."""

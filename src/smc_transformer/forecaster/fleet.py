@@ -71,6 +71,16 @@ class Fleet:
             del self._blocks[layout]
         self.add([(names, state)])
 
+    def replaced(self, parts: Iterable[tuple[Sequence[Name], ParticleState]]) -> "Fleet":
+        """Another fleet, with other states of some series and with series that are new."""
+        parts = list(parts)
+        new = {name for names, _ in parts for name in names}
+        rest = []
+        for names, _ in self.blocks():
+            if kept := [name for name in names if name not in new]:
+                rest.append((kept, self.take(kept)))
+        return Fleet([*rest, *parts])
+
     def groups(self, names: Sequence[Name], apart: Sequence[Any] | None = None) -> list[list[int]]:
         """Positions in `names`, grouped by layout, and by what else is to keep series `apart`."""
         alike: dict[Any, list[int]] = {}

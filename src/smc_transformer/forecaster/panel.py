@@ -9,6 +9,8 @@ typical one-step change, so that the net predicts numbers of the order of one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,12 +20,13 @@ from torch import Tensor
 
 from smc_transformer.forecaster.calendar import calendar_features
 from smc_transformer.forecaster.limits import check_for_statistics, scale
+from smc_transformer.forecaster.pooling import pooled_largest, pooled_moments
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError
 from smc_transformer.forecaster.view.bank import Bank, BankState
-from smc_transformer.forecaster.view.local import Glance, LocalView, trace
-from smc_transformer.nn.encoders.changes import typical_size
+from smc_transformer.forecaster.view.local import ROWS_TO_FIT, Glance, LocalView, chosen_columns, trace
+from smc_transformer.support import processes
 
 FEWEST_ROWS = 3
 """Observed rows that a series needs for statistics of its own."""
@@ -82,21 +85,19 @@ class Panel:
 
     @classmethod
     def fit(cls, settings: Settings, training: list[Series]) -> "Panel":
-        """Take all statistics from training rows."""
-        known_kinds = ("standard",) * len(settings.future_inputs)
-        for series in training:
-            check_for_statistics(series, series.known, settings.future_inputs)
-        known_scaler = Scaler.fit(np.concatenate([series.known for series in training]), known_kinds)
+        """Take all statistics from training rows, also from those of other processes."""
+        processes.together(partial(_check_all, settings, training))
+        known_scaler = Scaler.standard(*pooled_moments([series.known for series in training]))
         units = np.ones(len(settings.modelled))
         if settings.is_local:
-            for series in training:
-                check_for_statistics(series, series.values, settings.modelled)
             columns = [column for series in training for column in series.values.T if not np.isnan(column).all()]
-            view = LocalView.fit(Bank(settings.seasons, settings.horizon), settings.support() is not None, columns)
+            bank, counts = Bank(settings.seasons, settings.horizon), settings.support() is not None
+            view = LocalView.fit(bank, counts, _some_of_all(columns))
             rows = np.concatenate([series.values for series in training])
-            positive = tuple((np.nan_to_num(rows[:, : len(settings.targets)]) >= 0).all(axis=0).tolist())
+            own = (np.nan_to_num(rows[:, : len(settings.targets)]) >= 0).all(axis=0)
+            positive = tuple(np.all(processes.gather(own), axis=0).tolist())
             return cls(settings, known_scaler, units, {}, view, positive)
-        plain = {series.name: _own_scaler(series, settings) for series in training}
+        plain = processes.together(lambda: {series.name: _own_scaler(series, settings) for series in training})
         if settings.support() is None:
             levels = [scale(series, series.values, settings.modelled, plain[series.name]) for series in training]
             units = _typical_changes(levels)
@@ -172,7 +173,7 @@ class Panel:
         if self.view is None or not banks:
             return None
         shares: dict[str, float] = {}
-        weights = self.view.weights(BankState.cat(banks)).mean(axis=0)
+        weights = pooled_moments([self.view.weights(BankState.cat(banks))]).mean
         for name, weight in zip(self.view.bank.names(), weights.tolist(), strict=True):
             shares[name] = shares.get(name, 0.0) + weight
         ordered = sorted(shares.items(), key=lambda item: -item[1])
@@ -269,10 +270,26 @@ def _own_scaler(series: Series, settings: Settings) -> Scaler:
     return Scaler.fit(series.values, settings.kinds())
 
 
+def _check_all(settings: Settings, training: list[Series]) -> None:
+    for series in training:
+        check_for_statistics(series, series.known, settings.future_inputs)
+        if settings.is_local:
+            check_for_statistics(series, series.values, settings.modelled)
+
+
+def _some_of_all(columns: list[Float[np.ndarray, "_"]]) -> list[Float[np.ndarray, "_"]]:
+    """The columns that the constants of a view are taken from: the same, however they are shared by processes."""
+    counts = processes.gather(len(columns))
+    if len(counts) == 1:
+        return columns
+    before, n_all = sum(counts[: processes.rank()]), sum(counts)
+    places = chosen_columns(n_all) - before
+    own = [columns[place][-ROWS_TO_FIT:] for place in places if 0 <= place < len(columns)]
+    return list(chain(*processes.gather(own)))
+
+
 def _typical_changes(levels: list[Float[np.ndarray, "_ column"]]) -> Float[np.ndarray, "column"]:
     """The deviation of the one-step changes of each column, over all series (1 for a column that never changes)."""
-    rows, changes = (
-        torch.from_numpy(np.concatenate(parts)).unsqueeze(0)
-        for parts in (levels, [np.diff(series, axis=0) for series in levels])
-    )
-    return typical_size(changes, rows).numpy()
+    changes = pooled_moments([np.diff(series, axis=0) for series in levels]).deviation
+    rounding = 10 * np.finfo(float).eps * pooled_largest(levels)
+    return np.where(changes > rounding, changes, 1.0)

@@ -43,10 +43,21 @@ class Scaler:
                     low, middle, high = np.nanquantile(column, [0.25, 0.5, 0.75])
                     # More than half of the values may be the same: then the deviation has to do.
                     width = (high - low) / _NORMAL_RANGE if high > low else width
-                shift[number] = middle if np.isfinite(middle) else 0.0
-                # What rounding leaves of a constant column is no spread.
-                spread[number] = width if width > 1e-9 * max(1.0, abs(shift[number])) else 1.0
-        return cls(kinds, shift, spread)
+                shift[number], spread[number] = middle, width
+        return cls._of(kinds, shift, spread)
+
+    @classmethod
+    def standard(cls, mean: Float[np.ndarray, "column"], deviation: Float[np.ndarray, "column"]) -> "Scaler":
+        """The map "standard" of columns with these moments; NaN for those without any value."""
+        return cls._of(("standard",) * len(mean), mean, deviation)
+
+    @classmethod
+    def _of(
+        cls, kinds: tuple[str, ...], middle: Float[np.ndarray, "column"], width: Float[np.ndarray, "column"]
+    ) -> "Scaler":
+        shift = np.where(np.isfinite(middle), middle, 0.0)
+        # What rounding leaves of a constant column is no spread.
+        return cls(kinds, shift, np.where(width > 1e-9 * np.maximum(1.0, np.abs(shift)), width, 1.0))
 
     def in_units(self, units: Float[np.ndarray, "column"]) -> "Scaler":
         """The same map, followed by a division."""

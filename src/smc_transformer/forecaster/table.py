@@ -4,6 +4,7 @@ A table is long: one row for each series and time. What is wrong with one is sai
 from 0), so that it can be found.
 """
 
+import hashlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,6 +54,12 @@ class Series:
     def rows(self, chosen: slice) -> "Series":
         """Some rows of it."""
         return Series(self.name, self.times[chosen], self.values[chosen], self.known[chosen])
+
+
+def hash_of(name: Name) -> int:
+    """A whole number of 63 bits for the name of a series: the same in every process and on every machine."""
+    text = f"{type(name).__name__}:{name}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
 def as_pandas(table: Any) -> pd.DataFrame:

@@ -15,11 +15,18 @@ from torch import Tensor
 from smc_transformer.forecaster.panel import Horizons, Panel, Viewed
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import TableError
-from smc_transformer.forecaster.windows import cutoff_windows, training_cutoffs, training_windows, validation_windows
+from smc_transformer.forecaster.windows import (
+    cutoff_windows,
+    join_windows,
+    training_cutoffs,
+    training_windows,
+    validation_windows,
+)
 from smc_transformer.learning import Recipe, Stage, evenly_spaced
 from smc_transformer.learning.step_widths import step_widths
 from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.observation import ObservationModel
+from smc_transformer.support import processes
 
 logger = logging.getLogger(__name__)
 
@@ -66,12 +73,13 @@ def scaled_examples(panel: Panel, viewed: list[Viewed], held_out: list[int]) -> 
     training = [panel.rows(one.rows(slice(len(one.series) - n))) for one, n in zip(viewed, held_out, strict=True)]
     at_most = settings.training_settings().max_windows
     windows = training_windows(training, n_modelled, settings.window_length, at_most)
-    return Examples(windows, validation_windows(rows, held_out, n_modelled, settings.window_length, settings.horizon))
+    validation = validation_windows(rows, held_out, n_modelled, settings.window_length, settings.horizon)
+    return Examples(windows, join_windows(validation, VALIDATION_WINDOWS))
 
 
 def local_cutoffs(settings: Settings, lengths: list[int], held_out: list[int]) -> list[Int[np.ndarray, "_"]]:
     """The cutoffs of the windows of each series, seen through the local view: training first, then validation."""
-    per_series = settings.training_settings().max_windows // max(1, len(lengths))
+    per_series = settings.training_settings().max_windows // max(1, sum(processes.gather(len(lengths))))
     found = []
     for length, n_held_out in zip(lengths, held_out, strict=True):
         training = training_cutoffs(length - n_held_out, settings.horizon, per_series)
@@ -82,14 +90,16 @@ def local_cutoffs(settings: Settings, lengths: list[int], held_out: list[int]) -
 
 def local_examples(panel: Panel, viewed: list[Viewed], horizons: list[Horizons], held_out: list[int]) -> Examples:
     """The windows of these cutoffs."""
-    lengths = [len(one.series) for one in viewed]
+    lengths, settings = [len(one.series) for one in viewed], panel.settings
     known = [length - n for length, n in zip(lengths, held_out, strict=True)]
     before = [ahead.before(n - 1) for ahead, n in zip(horizons, known, strict=True)]
     after = [ahead.since(n - 1) for ahead, n in zip(horizons, known, strict=True)]
-    training = cutoff_windows(panel, viewed, before, known)
+    at_most = settings.training_settings().max_windows
+    training = join_windows(cutoff_windows(panel, viewed, before, known), at_most)
     if training is None:
         raise TableError("there is nothing to learn from: no series has values after a row in which all are observed")
-    return Examples(training, cutoff_windows(panel, viewed, after, lengths) if any(held_out) else None)
+    validation = cutoff_windows(panel, viewed, after, lengths) if any(held_out) else None
+    return Examples(training, join_windows(validation, VALIDATION_WINDOWS))
 
 
 def train(
@@ -98,8 +108,6 @@ def train(
     """A model trained on windows, its weights and noise chosen by held-out ones; resumed from a `checkpoint` folder."""
     settings, history = panel.settings, panel.settings.input_size - 1
     windows, validation = examples
-    if validation is not None:
-        validation = validation[evenly_spaced(len(validation), VALIDATION_WINDOWS)]
     recipe, model = _recipe(settings), settings.make_model(settings.seed)
     if settings.is_local:
         with torch.no_grad():

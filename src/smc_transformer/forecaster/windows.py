@@ -16,6 +16,7 @@ from torch import Tensor
 from smc_transformer.forecaster.panel import Horizons, Panel, Viewed
 from smc_transformer.forecaster.table import TableError
 from smc_transformer.learning import evenly_spaced
+from smc_transformer.support import processes
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,22 @@ def cutoff_windows(
     return found
 
 
+def join_windows(
+    windows: Float[Tensor, "own length n_inputs"] | None, at_most: int
+) -> Float[Tensor, "window length n_inputs"] | None:
+    """The windows of all processes, evenly thinned: the same in all, and however the series are shared by them."""
+    counts = processes.gather(0 if windows is None else len(windows))
+    before, n_all = sum(counts[: processes.rank()]), sum(counts)
+    if n_all > at_most:
+        logger.info("%d of %d windows, evenly spaced, are used", at_most, n_all)
+    own = None
+    if windows is not None:
+        places = evenly_spaced(n_all, at_most) - before
+        own = windows[places[(places >= 0) & (places < len(windows))]]
+    found = [part for part in processes.gather(own) if part is not None]
+    return torch.cat(found) if found else None
+
+
 def training_windows(
     panel: list[Float[Tensor, "_ n_inputs"]], n_targets: int, length: int, at_most: int
 ) -> Float[Tensor, "window length n_inputs"]:
@@ -95,19 +112,25 @@ def training_windows(
     starts = [_starts(rows, n_targets, length) for rows in panel]
     numbers = torch.repeat_interleave(torch.arange(len(panel)), torch.tensor([len(found) for found in starts]))
     places = torch.stack((numbers, torch.cat(starts)), dim=1)
-    if len(places) == 0:
+    counts = processes.gather((len(places), len(panel)))
+    before, n_all = sum(n for n, _ in counts[: processes.rank()]), sum(n for n, _ in counts)
+    if n_all == 0:
         raise TableError("there is nothing to learn from: no series has values after a row in which all are observed")
-    if len(places) > at_most:
-        logger.info("%d of %d training windows, evenly spaced, are used", at_most, len(places))
-        places = places[evenly_spaced(len(places), at_most)]
+    if n_all > at_most:
+        logger.info("%d of %d training windows, evenly spaced, are used", at_most, n_all)
+        chosen = evenly_spaced(n_all, at_most) - before
+        places = places[chosen[(chosen >= 0) & (chosen < len(places))]]
     missing = panel[0].new_zeros(length, panel[0].shape[1])
     missing[:, :n_targets] = float("nan")
     filled_up = [torch.cat((rows, missing)) for rows in panel]
-    windows = torch.stack([filled_up[number][start : start + length] for number, start in places.tolist()])
+    own = [filled_up[number][start : start + length] for number, start in places.tolist()]
+    n_before = sum(n for _, n in counts[: processes.rank()])
+    parts = processes.gather((torch.stack(own) if own else missing[None, :0], places[:, 0] + n_before))
+    windows = torch.cat([found for found, owners in parts if len(owners)])
+    owners = torch.cat([owners for _, owners in parts])
     complete = ~windows[..., :n_targets].isnan().flatten(1).any(dim=1)
     if int((~complete).sum()) > FEW_MISSING * len(windows):
         return windows
-    owners = places[:, 0]
     kept = complete | ~torch.isin(owners, owners[complete])
     if not kept.all():
         logger.info("%d of %d training windows have missing values and are left out", int((~kept).sum()), len(windows))

@@ -17,6 +17,7 @@ from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.learning.ragged import groups_by_start, split_horizon
 from smc_transformer.model import SMCTransformer
 from smc_transformer.scores import covered, sample_interval, where_observed
+from smc_transformer.support import processes
 from smc_transformer.support.checks import check_number
 from smc_transformer.support.randomness import as_generator
 
@@ -61,9 +62,19 @@ def share_covered(
 
     The intervals are those of forecasts of all that follows X_0, ..., X_history; without a history, one step ahead.
     Sequences may begin at different rows: the horizon is the same for all, counted from the end. The median over blocks
-    of consecutive sequences counts, so that one storm does not set the width of all intervals.
+    of consecutive sequences counts, so that one storm does not set the width of all intervals. In a process group each
+    process looks at a share of the sequences.
     """
-    generator, drawing = as_generator(0, x.device), as_generator(0, x.device)
+    found = processes.gather_made(lambda: _inside(model, x[processes.share(len(x))], n_scored, history))
+    inside = torch.cat(found)
+    return float(torch.stack([block.nanmean() for block in inside.tensor_split(n_blocks)]).nanmedian())
+
+
+def _inside(
+    model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], n_scored: int, history: int | None
+) -> Float[Tensor, "sequence time scored"]:
+    """1 where an observation lies inside its interval and 0 where not; NaN where there is none."""
+    generator, drawing = as_generator(processes.rank(), x.device), as_generator(processes.rank(), x.device)
     options: dict[str, Any] = {"on_collapse": "uniform"}
     inside = x.new_full((len(x), x.shape[1] - 1, n_scored), torch.nan, dtype=torch.double)
     for group in groups_by_start(x):
@@ -78,4 +89,4 @@ def share_covered(
         draws, observed = draws[..., :n_scored], future[..., :n_scored]
         found = where_observed(covered(sample_interval(draws, LEVEL), observed), observed)
         inside[group.sequences, -future.shape[1] :] = found.double()
-    return float(torch.stack([block.nanmean() for block in inside.tensor_split(n_blocks)]).nanmedian())
+    return inside

@@ -41,6 +41,7 @@ class BatchReport(NamedTuple):
     loss: float
     n_terms: int
     statistics: Statistics | None
+    n_steps: int = 1  # that the statistics are averages over: what they count for beside those of another batch
 
 
 class Goal(ABC):
@@ -59,6 +60,10 @@ class Goal(ABC):
         self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], sampling: Sampling
     ) -> float:
         """The mean loss of held-out sequences."""
+
+    def n_validated(self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"]) -> int:
+        """Over how many terms `validate` takes the mean: what it counts for beside that of other sequences."""
+        return len(x)
 
     def settings(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed, as JSON gives it back."""
@@ -94,12 +99,16 @@ class Likelihood(Goal):
     ) -> BatchReport:
         n_terms = count_observations(model, x)
         statistics, log_likelihood = accumulate_gradients(model, x, n_terms, **sampling._asdict())
-        return BatchReport(-float(log_likelihood.sum()), n_terms, statistics)
+        n_steps = sum(group.n_steps for group in groups_by_start(x))
+        return BatchReport(-float(log_likelihood.sum()), n_terms, statistics, n_steps)
 
     def validate(
         self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], sampling: Sampling
     ) -> float:
         return negative_log_likelihood(model, x, n_particles=sampling.n_particles, generator=sampling.generator)
+
+    def n_validated(self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"]) -> int:
+        return count_observations(model, x)
 
 
 @dataclass(frozen=True)
@@ -148,7 +157,7 @@ class ForecastScore(WeightedGoal):
                     total += float(loss.detach())
                     seen = Statistics(model.observation.forecast_statistics(parameters.detach()), {})
                     statistics.append((seen, len(observed) * truth.shape[1] / n_ahead))
-        return BatchReport(total, n_terms, merge_statistics(model, statistics))
+        return BatchReport(total, n_terms, merge_statistics(model, statistics), n_ahead)
 
     def validate(
         self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], sampling: Sampling
@@ -164,6 +173,11 @@ class ForecastScore(WeightedGoal):
             score = self._weighted(fair_crps(paths[..., : truth.shape[-1]], truth))
             scores[group.sequences, -future.shape[1] :] = score
         return float(scores.nanmean())
+
+    def n_validated(self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"]) -> int:
+        horizon = self._horizon(x)
+        futures = [split_horizon(group.x, horizon)[1] for group in groups_by_start(x)]
+        return sum(int((~self._scored(model, future).isnan()).sum()) for future in futures)
 
     def _cut(
         self, x: Float[Tensor, "group time_plus_1 n_inputs"], horizon: int, generator: Generator | None

@@ -46,6 +46,8 @@ def starts(x: Float[Tensor, "sequence time n_inputs"]) -> Int[Tensor, "sequence"
 
 def groups_by_start(x: Float[Tensor, "batch time_plus_1 n_inputs"]) -> list[Group]:
     """The sequences of a batch, together where they begin at the same row; the longest come first."""
+    if len(x) == 0:
+        return []
     begins = starts(x)
     if not begins.any():
         return [Group(x, torch.arange(len(x), device=x.device), 0)]

@@ -50,6 +50,9 @@ class SquaredError(WeightedGoal):
     ) -> float:
         return sum(map(float, self._losses(model, x, sampling.generator))) / self._count(model, x)
 
+    def n_validated(self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"]) -> int:
+        return self._count(model, x)
+
     def _losses(self, model: SMCTransformer, x: Tensor, generator: Generator | None) -> Iterator[Tensor]:
         """The loss of one chunk of sequences after the other."""
         for group in groups_by_start(x):

@@ -15,6 +15,7 @@ from torch import Tensor
 from smc_transformer.learning.calibration import DRAWS, PARTICLES
 from smc_transformer.learning.ragged import groups_by_start, split_horizon
 from smc_transformer.model import SMCTransformer
+from smc_transformer.support import processes
 from smc_transformer.support.randomness import as_generator
 
 LEVELS = (0.8, 0.95)
@@ -26,8 +27,12 @@ NARROWEST, WIDEST = 0.6, 2.0
 def step_widths(
     model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], horizon: int, n_scored: int
 ) -> Float[np.ndarray, "horizon"]:
-    """The factor of each step of the horizon; 1 at the first one. All are 1 where too little was held out."""
-    distances = _distances(model, x, horizon, n_scored)  # (level, sequence, step, target)
+    """The factor of each step of the horizon; 1 at the first one. All are 1 where too little was held out.
+
+    In a process group each process forecasts a share of the sequences.
+    """
+    found = processes.gather_made(lambda: _distances(model, x[processes.share(len(x))], horizon, n_scored))
+    distances = np.concatenate(found, axis=1)  # (level, sequence, step, target)
     observed = ~np.isnan(distances[0])
     later = observed[:, 1:].sum()
     n_blocks = min(horizon - 1, int(later) // OBSERVATIONS)
@@ -49,7 +54,7 @@ def _distances(
 ) -> Float[np.ndarray, "level sequence horizon scored"]:
     """Distances from the median in units of the half interval on that side; NaN where nothing was observed."""
     found = np.full((len(LEVELS), len(x), horizon, n_scored), np.nan)
-    generator = as_generator(0, x.device)
+    generator = as_generator(processes.rank(), x.device)
     tails = [end for level in LEVELS for end in ((1 - level) / 2, (1 + level) / 2)]
     for group in groups_by_start(x):
         past, future = split_horizon(group.x, horizon)

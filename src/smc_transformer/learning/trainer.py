@@ -5,6 +5,10 @@
 
 Step p draws its noise from a generator that depends on (seed, p) alone, and epoch e its shuffle on (seed, e). So a
 resumed run repeats an uninterrupted one to the bit, and nothing depends on or changes torch's global state.
+
+In a process group (`support/processes.py`) every process calls `fit` with the same sequences. The batches are those of
+one process; each process takes its share of a batch, and gradients, EM statistics and losses are those of the whole
+batch in all of them. The noise of a sequence then depends on how many processes there are: each has a generator.
 """
 
 import hashlib
@@ -33,11 +37,13 @@ from smc_transformer.learning.checkpoint import (
     save_checkpoint,
 )
 from smc_transformer.learning.em import em_step, power_step_size
-from smc_transformer.learning.goals import Goal, Likelihood, Sampling
+from smc_transformer.learning.goals import BatchReport, Goal, Likelihood, Sampling
 from smc_transformer.learning.ragged import check_ragged, starts
 from smc_transformer.learning.schedule import Schedule, constant
+from smc_transformer.learning.shares import join_batch, join_means
 from smc_transformer.model import SMCTransformer
 from smc_transformer.smc.weights import WeightCollapseError
+from smc_transformer.support import processes
 from smc_transformer.support.checks import check_count, check_number
 from smc_transformer.support.progress import ProgressReport, progress_report
 from smc_transformer.support.randomness import LARGEST_SEED, derived_generator
@@ -175,10 +181,10 @@ class _Run:
         self.last_saved = monotonic()
         self.path = None if trainer.checkpoint is None else Path(trainer.checkpoint)
         if self.path is not None:
-            check_writable(self.path)
             self.identity = self._identity()
-            if self.path.exists():
-                self._restore(self.path)
+            stored = processes.made_by_first(partial(_stored, self.path))
+            if stored is not None:
+                self._restore(self.path, stored)
 
     def finish(self) -> list[EpochReport]:
         """Train from where the run is to its end."""
@@ -223,16 +229,11 @@ class _Run:
         """One batch: gradient and EM."""
         trainer, number = self.trainer, self.at.step + 1
         chosen = self._chosen(self.at.step)
-        x = self.train[chosen]
         if not self.model.training:
             self.model.train()
         self.optimiser.zero_grad()
-        generator = derived_generator(trainer.seed, _STEP, number, device=x.device)
-        sampling = Sampling(self.n_particles, trainer.n_trajectories, generator)
-        try:
-            report = trainer.goal.accumulate(self.model, x, sampling)
-        except WeightCollapseError as error:
-            raise WeightCollapseError(int(chosen[error.sequence]), error.step) from None
+        own = chosen[processes.share(len(chosen))]
+        report = join_batch(self.model, self.parameters, partial(self._accumulate, own, number))
         if trainer.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.parameters, trainer.clip_norm, foreach=True)
         for group, rate in zip(self.optimiser.param_groups, self.learning_rates, strict=True):
@@ -247,6 +248,17 @@ class _Run:
         self.at.epoch_loss += report.loss
         self.at.epoch_terms += report.n_terms
         self.between_steps = True
+
+    def _accumulate(self, chosen: Tensor, number: int) -> BatchReport | None:
+        """Gradients of some sequences in step `number`; None where there are no sequences."""
+        if len(chosen) == 0:
+            return None
+        generator = processes.own_generator(self.trainer.seed, _STEP, number, device=self.train.device)
+        sampling = Sampling(self.n_particles, self.trainer.n_trajectories, generator)
+        try:
+            return self.trainer.goal.accumulate(self.model, self.train[chosen], sampling)
+        except WeightCollapseError as error:
+            raise WeightCollapseError(int(chosen[error.sequence]), error.step) from None
 
     def _chosen(self, step: int) -> Tensor:
         """The sequences of a step's batch."""
@@ -287,9 +299,9 @@ class _Run:
     def _validation_loss(self, x: Tensor) -> float:
         self.model.eval()
         # The same noise after every epoch, so that epochs differ by their weights only.
-        generator = derived_generator(self.trainer.seed, _VALIDATION, device=x.device)
+        generator = processes.own_generator(self.trainer.seed, _VALIDATION, device=x.device)
         sampling = Sampling(self.trainer.validation_particles or 2 * self.n_particles, generator=generator)
-        return self.trainer.goal.validate(self.model, x, sampling)
+        return join_means(self.trainer.goal, self.model, x, sampling)
 
     def _summary(self) -> str:
         if not self.at.history:
@@ -318,7 +330,7 @@ class _Run:
         }
 
     def _save(self) -> None:
-        if self.path is None:
+        if self.path is None or processes.rank() > 0:
             return
         tensors = {
             "model": self.model.state_dict(),
@@ -329,9 +341,9 @@ class _Run:
         save_checkpoint(self.path, Checkpoint(tensors, {"identity": self.identity, **asdict(self.at)}))
         self.last_saved = monotonic()
 
-    def _restore(self, path: Path) -> None:
+    def _restore(self, path: Path, stored: Checkpoint) -> None:
         try:
-            self._restore_from(path, *load_checkpoint(path))
+            self._restore_from(path, *stored)
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise CheckpointError(
                 f"{path} is damaged: {' '.join(str(error).split())}; remove it to begin anew"
@@ -356,6 +368,12 @@ class _Run:
         if self.average is not None:
             self.average.weights = tensors["average"]
         restore_optimiser(self.optimiser, tensors["optimiser"])
+
+
+def _stored(path: Path) -> Checkpoint | None:
+    """What a run can go on from, if there is anything; that it can be written later."""
+    check_writable(path)
+    return load_checkpoint(path) if path.exists() else None
 
 
 def _fingerprint(x: Tensor) -> str:

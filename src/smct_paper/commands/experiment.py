@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.errors import CommandError
+from smc_transformer.cli.errors import CommandError, UsageError, failing
 from smc_transformer.cli.options import Commands, positive
 from smct_paper.commands import add_action
 from smct_paper.experiments.grid import GROUPS, Cell, Choice, ChoiceError, select_cells
@@ -48,6 +48,10 @@ def add(commands: Commands) -> None:
     run.add_argument("group", choices=GROUPS, help="which data sets")
     _add_choice(run)
     _add(run, "--jobs", "worker processes (default: as many as cores)", type=positive)
+    _add(
+        run, "--engine", "where the cells run: dask, a cluster of workers (default: processes here)", choices=("dask",)
+    )
+    _add(run, "--address", "of the Dask scheduler (default: a cluster on this machine)")
     files = "folder with the data sets' files (default: $SMC_TRANSFORMER_DATA, else they are downloaded)"
     _add(run, "--data-dir", files, type=Path)
     run.add_argument("--fresh", action="store_true", help="forget the chosen cells first, finished or not")
@@ -128,9 +132,12 @@ def _run(options: argparse.Namespace) -> int:
     found = runner.states(cells, profile, store)
     _say_plan(console, profile, found, options)
     todo = [cell for cell, state in found.items() if state != "done"]
-    given: dict[str, Any] = {name: getattr(options, name, None) for name in ("jobs", "data_dir")}
+    given: dict[str, Any] = {name: getattr(options, name, None) for name in ("jobs", "data_dir", "engine", "address")}
+    if given["address"] is not None and given["engine"] is None:
+        raise UsageError("--address is that of an --engine: give both")
     try:
-        outcome = runner.run_grid(todo, profile, store, console=console, **given)
+        with failing():
+            outcome = runner.run_grid(todo, profile, store, console=console, **given)
     except KeyboardInterrupt:
         say(console, "stopped: finished cells are kept, the same command goes on from here")
         raise

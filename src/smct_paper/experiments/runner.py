@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from smct_paper.experiments.cells import run_cell
+from smct_paper.experiments.dask_workers import work_through_dask
 from smct_paper.experiments.grid import Cell
 from smct_paper.experiments.methods import wanted_of
 from smct_paper.experiments.profiles import Profile
@@ -53,12 +54,15 @@ def run_grid(
     data_dir: Path | None = None,
     console: Console,
     task: Task = run_cell,
+    engine: str | None = None,
+    address: str | None = None,
 ) -> GridProgress:
     """Run the cells, all of them: leave out the finished ones before (`states`). Returns what finished and failed.
 
     results.json is written at the end, also of a run that is interrupted. A cell that fails is written down with its
     error, and the rest goes on. There are as many worker processes as `jobs`, by default as there are cores, which
-    they share; each runs `task(cell, profile, data_dir)`.
+    they share; each runs `task(cell, profile, data_dir)`. With the engine "dask" they are tasks of the Dask cluster at
+    `address`, or of one on this machine.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or a signal to end; what was finished is written down.
@@ -82,6 +86,9 @@ def run_grid(
                     ended(cell, {"error": unavailable[cell.dataset]})
                 else:
                     queue.append(cell)
+            if engine == "dask":
+                work_through_dask(queue, (profile, data_dir), address, task, progress.begin, ended)
+                return progress
             start_worker = partial(Worker, task, n_threads=max(1, n_cores() // jobs))
             _work_through(queue, (profile, data_dir), jobs, start_worker, progress.begin, ended)
     finally:

@@ -4,7 +4,8 @@ Trains a forecaster on a long table, one row for each series and time, sorted by
 and absent rows are missing values. A table without a column of names is one series. The folder that comes out is what
 the other commands work with; a model that is there is replaced.
 
-What is not said is chosen from the table, and told.
+What is not said is chosen from the table, and told. In several processes (torchrun -m smc_transformer.fit ...) DATA is
+Parquet, of which each process reads its own series.
 
 example: smct fit data.csv --horizon 24 --out model
 example: smct fit data.csv --target y --time ds --id unique_id --horizon 24 --calendar hour weekday --out model
@@ -74,21 +75,27 @@ def _run(options: argparse.Namespace) -> None:
     with failing():  # before the time is spent to train the model
         from smc_transformer.forecaster.folder.access import check_destination
         from smc_transformer.forecaster.folder.files import beside, expected_bytes
+        from smc_transformer.support import processes
 
-        check_destination(options.out)
+        processes.made_by_first(lambda: check_destination(options.out))
+    quiet = options.json or processes.rank() > 0
     table, id_column = read_series_table(options)
     forecaster = _forecaster(options, id_column)
     with failing(options.data):  # before the training
         for name, words in forecaster.choose(table).items():
-            if not options.json:
+            if not quiet:
                 say(f"{NAMES.get(name, name)}: {words}")
+    n_series, n_rows = (sum(processes.gather(n)) for n in (table[id_column].nunique(), len(table)))
     with failing():
-        check_destination(options.out, expected_bytes(forecaster.settings, table[id_column].nunique()))
+        n_bytes = expected_bytes(forecaster.settings, n_series)
+        processes.made_by_first(lambda: check_destination(options.out, n_bytes))
     kept = beside(options.out, "training")
-    if kept.exists() and not options.json:
+    if kept.exists() and not quiet:
         say(f"resuming what is left of an interrupted training in {kept}")
     with failing(options.data):
         forecaster.fit(table, options.val_size, checkpoint=kept)
+    if not forecaster.gather():
+        return
     try:
         with failing():
             forecaster.save(options.out)
@@ -101,13 +108,13 @@ def _run(options: argparse.Namespace) -> None:
     if options.json:
         settings = {name: getattr(forecaster.settings, name) for name in ("targets", "freq", "horizon", "input_size")}
         training = None if forecaster.report is None else asdict(forecaster.report)
-        counts = {"series": len(forecaster.series), "rows": len(table), "seconds": seconds}
+        counts = {"series": n_series, "rows": n_rows, "seconds": seconds}
         found = {"training": training, "freq_inferred": options.freq is None}
         say_json({"model": str(options.out), **counts, **settings, **found})
     else:
         if forecaster.report is not None and "view" in forecaster.report.chosen:
             say(f"what counts in the local view: {forecaster.report.chosen['view']}")
-        say(f"trained on {len(forecaster.series)} series, {len(table)} rows, in {seconds:.0f} seconds")
+        say(f"trained on {n_series} series, {n_rows} rows, in {seconds:.0f} seconds")
         say(f"{options.out}: the model, with every series followed to its last row")
 
 

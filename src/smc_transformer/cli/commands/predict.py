@@ -2,15 +2,18 @@
 
 Forecasts every series from the model's saved state; from whole histories in --data; or from the state after the
 rows of --new. Columns are y (the mean), y-lo-80, y-hi-80, ... With --probability, --first-passage or --total the
-table is the answer to that question instead, asked of the same sampled paths.
+table is the answer to that question instead, asked of the same sampled paths. With --engine, --data and --out are
+Parquet datasets (folders), read and written by the workers of a cluster, and nothing passes through this process.
 
 example: smct predict model --data data.csv --level 80 95 --out forecast.csv --plot forecast.png
+example: smct predict model --engine spark --address spark://host:7077 --data histories --out forecasts --errors wrong
 """
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smc_transformer.cli.errors import UsageError, failing
+from smc_transformer.cli.errors import CommandError, UsageError, failing
 from smc_transformer.cli.model import (
     add_forecast,
     add_levels,
@@ -18,17 +21,20 @@ from smc_transformer.cli.model import (
     add_outputs,
     add_rows,
     follow_rows,
+    load_model,
     opened_model,
 )
 from smc_transformer.cli.options import Commands, number, probability
 from smc_transformer.cli.reading import check_series, read_for_model
-from smc_transformer.cli.writing import check_outputs, put_picture, put_table, say_json
+from smc_transformer.cli.writing import check_outputs, put_picture, put_table, say, say_json
 from smc_transformer.support.as_json import records
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from smc_transformer.forecaster import Forecast
+    from smc_transformer.forecaster import Forecast, Forecaster
+
+ENGINES = ("spark", "dask", "ray")
 
 
 def add(commands: Commands) -> None:
@@ -41,6 +47,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--quantile", type=probability, nargs="+", default=[], metavar="P", help=text)
     picture = "the forecasts, their bands and the history"
     _add_questions(parser)
+    _add_engine(parser)
     add_outputs(parser, "the table (default: CSV on standard output)", picture, "the first dozen")
 
 
@@ -63,6 +70,57 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--target", metavar="COLUMN", help=text)
 
 
+def _usable(forecaster: "Forecaster", history: "pd.DataFrame | None", errors: Path) -> "pd.DataFrame":
+    """The series that can be forecast; the others are written down with their reasons."""
+    if history is None:
+        raise UsageError("--errors is about the series of --data: give some")
+    wrong = forecaster.predict(history, 1, n_paths=1, level=[50], errors="collect").errors
+    put_table(wrong, errors, quiet=True)
+    column = forecaster.settings.id_column
+    return history[~history[column].isin(wrong[column])].reset_index(drop=True)
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    """Where the work is done, and what becomes of series that cannot be used."""
+    group = parser.add_argument_group("larger tables")
+    text = "share the work between the workers of a cluster; needs the extra of this name"
+    group.add_argument("--engine", choices=ENGINES, help=text)
+    text = "of the cluster, as spark://host:7077, tcp://host:8786 or host:6379 (default: this machine)"
+    group.add_argument("--address", help=text)
+    text = "leave out series that cannot be used, and write their names and reasons here (default: stop)"
+    group.add_argument("--errors", type=Path, metavar="FILE", help=text)
+
+
+def _run_on_engine(options: argparse.Namespace) -> None:
+    """Parquet in, Parquet out, by an engine."""
+    questions = (options.probability, options.first_passage, options.total or None)
+    if options.data is None or options.out is None:
+        raise UsageError("--engine reads the Parquet dataset --data and writes the Parquet dataset --out: give both")
+    if any(one is not None for one in (*questions, options.plot, options.new)) or options.json:
+        raise UsageError("--engine gives the forecast of each step: without questions, --plot, --new and --json")
+    for path in (options.out, options.errors):
+        if path is not None and path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+            raise CommandError(f"{path} exists already: nothing was written")
+    with failing(options.data, options.future):
+        from smc_transformer.engines import load, parted
+
+        engine = load(options.engine)
+        forecaster = load_model(options.model)
+        future = read_for_model(options.future, forecaster, options)
+        table = engine.read(str(options.data), options.address)
+        settings = {"future": future, "n_paths": options.paths, "seed": options.seed}
+        arguments = {"level": options.level, "quantiles": options.quantile, **settings}
+        if options.errors is None:
+            engine.write(forecaster.predict(table, options.horizon, **arguments), str(options.out))
+        else:
+            found = forecaster.predict(table, options.horizon, errors="collect", **arguments)
+            # Computed once for both.
+            parts = parted(engine, engine.kept(found.both), forecaster.settings.id_column)
+            for part, path in zip(parts[:2], (options.out, options.errors), strict=True):
+                engine.write(part, str(path))
+    say(f"{options.out}: forecasts" + ("" if options.errors is None else f"; {options.errors}: what was left out"))
+
+
 def _answer(forecast: "Forecast", options: argparse.Namespace) -> "tuple[str, pd.DataFrame]":
     """What is asked for, by its name in JSON, and the table of it."""
     if options.probability is not None:
@@ -78,6 +136,11 @@ def _answer(forecast: "Forecast", options: argparse.Namespace) -> "tuple[str, pd
 def _run(options: argparse.Namespace) -> None:
     if options.first_passage is None and (options.below or options.target is not None):
         raise UsageError("--below and --target go with --first-passage")
+    if options.engine is not None:
+        _run_on_engine(options)
+        return
+    if options.address is not None:
+        raise UsageError("--address is that of an --engine: give both")
     check_outputs(options.out, options.plot)
     with opened_model(options) as forecaster:
         history = read_for_model(options.data, forecaster, options)
@@ -85,6 +148,8 @@ def _run(options: argparse.Namespace) -> None:
         new, _ = follow_rows(forecaster, options)
         with failing(options.data or options.new or options.model, options.future):
             settings = {"future": future, "n_paths": options.paths, "seed": options.seed}
+            if options.errors is not None:
+                history = _usable(forecaster, history, options.errors)
             forecast = forecaster.forecast(history, options.horizon, **settings)
             what, table = _answer(forecast, options)
         shown = check_series(options.series, list(forecast.names))

@@ -42,6 +42,11 @@ def n_features(n_seasons: int, counts: bool) -> int:
     return 4 + n_seasons + counts
 
 
+def chosen_columns(n_columns: int) -> Int[np.ndarray, "chosen"]:
+    """Which of so many columns the constants of a panel are taken from."""
+    return np.unique(np.linspace(0, n_columns - 1, min(n_columns, SERIES_TO_FIT)).round().astype(int))
+
+
 class Glance(NamedTuple):
     """What a view says about rows ahead, before they are seen."""
 
@@ -71,8 +76,7 @@ class LocalView:
     @classmethod
     def fit(cls, bank: Bank, counts: bool, columns: Sequence[Float[np.ndarray, "_"]]) -> "LocalView":
         """Take the constants of a panel from the training rows of its columns."""
-        chosen = np.unique(np.linspace(0, len(columns) - 1, min(len(columns), SERIES_TO_FIT)).round().astype(int))
-        values = _right_aligned([columns[number][-ROWS_TO_FIT:] for number in chosen])
+        values = _right_aligned([columns[number][-ROWS_TO_FIT:] for number in chosen_columns(len(columns))])
         state = bank.begin(len(values))
         for y in values.T:
             bank.observe(state, y)

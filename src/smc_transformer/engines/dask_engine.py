@@ -1,0 +1,75 @@
+"""Dask: rows are shuffled so that a series is in one partition; each partition is a bucket."""
+
+from typing import Any
+
+import pandas as pd
+
+from smc_transformer.engines.bucket import Call, Shipped, answer
+from smc_transformer.engines.workers import one_thread
+
+
+class DaskEngine:
+    """Tables of dask.dataframe."""
+
+    def map_series(self, table: Any, shipped: Shipped, id_column: str, like: pd.DataFrame) -> Any:
+        import dask
+
+        # One key of the graph, which every worker fetches once.
+        model = dask.delayed(shipped.model, pure=True)
+        empty = like.iloc[:0]
+        whole = table.shuffle(on=id_column)
+        return whole.map_partitions(_run, model, shipped.call, empty, meta=empty, enforce_metadata=False)
+
+    def where(self, table: Any, column: str, *, missing: bool) -> Any:
+        return table[table[column].isna()] if missing else table[~table[column].isna()]
+
+    def select(self, table: Any, columns: list[str]) -> Any:
+        return table[columns]
+
+    def kept(self, table: Any) -> Any:
+        return table.persist()
+
+    def to_pandas(self, table: Any) -> pd.DataFrame:
+        return table.compute()
+
+    def names_are_text(self, table: Any, id_column: str) -> bool:
+        return not pd.api.types.is_integer_dtype(table.dtypes[id_column])
+
+    def columns(self, table: Any) -> list[str]:
+        return list(table.columns)
+
+    def read(self, path: str, address: str | None) -> Any:
+        import dask.dataframe
+
+        if address is not None:
+            from distributed import Client
+
+            Client(address)  # the cluster that is used from here on
+        return dask.dataframe.read_parquet(path)
+
+    def write(self, table: Any, path: str) -> None:
+        table.to_parquet(path, write_index=False)
+
+
+def _run(table: pd.DataFrame, model: bytes, call: Call, like: pd.DataFrame) -> pd.DataFrame:
+    if len(table) == 0:
+        return like
+    if _on_worker():
+        one_thread()
+    found = answer(Shipped(model, call), table).reindex(columns=like.columns)
+    kinds = {column: kind for column, kind in like.dtypes.items() if not found[column].isna().any()}
+    return found.astype(kinds)
+
+
+def _on_worker() -> bool:
+    """Whether this is a process of a cluster, not the user's own."""
+    try:
+        from distributed import get_worker
+
+        get_worker()
+    except (ImportError, ValueError):
+        return False
+    return True
+
+
+ENGINE = DaskEngine()

@@ -1,0 +1,98 @@
+"""Spark: rows are shuffled so that a series is in one partition, sorted, and streamed through the worker's Python."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from smc_transformer.engines.bucket import STATES, Shipped, answers
+from smc_transformer.engines.workers import one_thread
+
+
+class SparkEngine:
+    """Tables of pyspark.sql."""
+
+    def map_series(self, table: Any, shipped: Shipped, id_column: str, like: pd.DataFrame) -> Any:
+        sent = self._send(table, shipped.model)
+        call = shipped.call
+
+        def run(tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            one_thread()
+            for answer in answers(Shipped(sent.value, call), tables):
+                yield answer[list(like.columns)] if set(like.columns) <= set(answer.columns) else _with(answer, like)
+
+        sorted_rows = table.repartition(id_column).sortWithinPartitions(id_column)
+        return sorted_rows.mapInPandas(run, self._schema(table, id_column, like))
+
+    def where(self, table: Any, column: str, *, missing: bool) -> Any:
+        return table.where(table[column].isNull() if missing else table[column].isNotNull())
+
+    def select(self, table: Any, columns: list[str]) -> Any:
+        return table.select(*[f"`{column}`" for column in columns])
+
+    def kept(self, table: Any) -> Any:
+        return table.persist()
+
+    def to_pandas(self, table: Any) -> pd.DataFrame:
+        return table.toPandas()
+
+    def names_are_text(self, table: Any, id_column: str) -> bool:
+        return table.schema[id_column].dataType.typeName() == "string"
+
+    def columns(self, table: Any) -> list[str]:
+        return list(table.columns)
+
+    def read(self, path: str, address: str | None) -> Any:
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName("smct")
+        return builder.master(address or "local[*]").getOrCreate().read.parquet(path)
+
+    def write(self, table: Any, path: str) -> None:
+        table.write.parquet(path)
+
+    @staticmethod
+    def _send(table: Any, model: bytes) -> Any:
+        """Bytes that each executor fetches once."""
+        context = getattr(table.sparkSession, "sparkContext", None)
+        return _Plain(model) if context is None else context.broadcast(model)
+
+    @staticmethod
+    def _schema(table: Any, id_column: str, like: pd.DataFrame) -> Any:
+        """The columns of the answer; times and names have the types that they have in the table."""
+        from pyspark.sql import types
+
+        known = {field.name: field.dataType for field in table.schema.fields}
+        time = next(column for column in like.columns if column != id_column and column in known)
+        fields = []
+        for column, kind in like.dtypes.items():
+            if column == id_column:
+                found = known[column]
+            elif column == time or pd.api.types.is_datetime64_any_dtype(kind):
+                found = known[time]
+            elif column == STATES:
+                found = types.BinaryType()
+            elif pd.api.types.is_bool_dtype(kind):
+                found = types.BooleanType()
+            elif pd.api.types.is_integer_dtype(kind):
+                found = types.LongType()
+            elif pd.api.types.is_float_dtype(kind):
+                found = types.DoubleType()
+            else:
+                found = types.StringType()
+            fields.append(types.StructField(str(column), found, True))
+        return types.StructType(fields)
+
+
+class _Plain:
+    """Bytes that go with the function, where there is no broadcast (Spark Connect)."""
+
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+
+
+def _with(answer: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
+    return answer.reindex(columns=like.columns)
+
+
+ENGINE = SparkEngine()

@@ -1,0 +1,140 @@
+"""Spark, Dask and Ray give the numbers of pandas, to the bit; a worker that dies costs time, not rows."""
+
+import copy
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.engine_tables import assert_same_bits, in_order
+from helpers.forecaster_tables import head, make, rows_between, walks
+
+from smc_transformer.forecaster.foreign import engine_of
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # engines warn about themselves
+
+LENGTHS = (30, 24, 40, 26, 33, 28, 21, 36)
+TABLE = walks(*LENGTHS)
+CALLS = {
+    "predict": {"level": [80], "quantiles": [0.1], "n_paths": 20},
+    "simulate": {"n_paths": 3, "seed": 5},
+    "score": {"level": [80]},
+    "backtest": {"n_windows": 2, "step_size": 1, "n_paths": 10, "h": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return make().fit(head(TABLE, 17), progress=False)
+
+
+@pytest.mark.parametrize("verb", CALLS)
+def test_numbers_are_those_of_pandas(cluster, fitted, verb):
+    table = TABLE.assign(y=TABLE["y"].mask(TABLE.index == 60))
+    found = getattr(fitted, verb)(cluster.put(table), **CALLS[verb])
+    assert engine_of(found) == cluster.name  # a table of the engine
+    expected = getattr(fitted, verb)(table, **CALLS[verb])
+    expected = expected.forecasts if verb == "backtest" else expected
+    assert len(expected) > 0
+    assert_same_bits(cluster.get(found), in_order(expected))
+
+
+def test_an_update_moves_the_states_and_tells_the_surprise(cluster, fitted):
+    alone, shared = copy.deepcopy(fitted), copy.deepcopy(fitted)
+    new = pd.concat((rows_between(TABLE, 17, 21), walks(0, 12).assign(unique_id="new")), ignore_index=True)
+    expected = alone.update(new, distrust=99)
+    assert_same_bits(cluster.get(shared.update(cluster.put(new), distrust=99)), in_order(expected))
+    assert set(shared.series) == set(alone.series)
+    assert_same_bits(in_order(shared.predict(n_paths=10)), in_order(alone.predict(n_paths=10)))
+
+
+def test_a_wrong_series_is_told_and_the_others_go_on(cluster, fitted):
+    wrong = TABLE.copy()
+    wrong.loc[wrong["unique_id"] == "c", "y"] = np.inf
+    wrong.loc[wrong["unique_id"] == "e", "y"] = np.nan
+    expected = fitted.predict(wrong, n_paths=10, errors="collect")
+    assert sorted(expected.errors["unique_id"]) == ["c", "e"]
+    assert sorted(expected.table["unique_id"].unique()) == list("abdfgh")
+    found = fitted.predict(cluster.put(wrong), n_paths=10, errors="collect")
+    errors = cluster.get(found.errors)
+    assert errors["unique_id"].tolist() == ["c", "e"]
+    assert "infinite" in errors["error"][0]
+    assert "nothing to start from" in errors["error"][1]
+    assert_same_bits(cluster.get(found.table), in_order(expected.table))
+
+
+def test_without_collecting_a_wrong_series_is_an_error(cluster, fitted):
+    wrong = TABLE.assign(y=TABLE["y"].mask(TABLE["unique_id"] == "c", np.inf))
+    with pytest.raises(Exception, match="infinite"):
+        cluster.get(fitted.predict(cluster.put(wrong), n_paths=5))
+
+
+def test_what_an_engine_cannot_do_is_said(cluster, fitted):
+    table = cluster.put(TABLE)
+    with pytest.raises(ValueError, match="no column 'y'"):
+        fitted.predict(cluster.put(TABLE.drop(columns="y")))
+    with pytest.raises(ValueError, match="filtering the table"):
+        fitted.predict(table, series="a")
+    with pytest.raises(ValueError, match="nothing is trained"):
+        fitted.backtest(table, refit=True)
+
+
+def test_a_killed_worker_costs_time_not_rows(cluster, fitted):
+    many = pd.concat([TABLE.assign(unique_id=TABLE["unique_id"] + str(number)) for number in range(30)])
+    killed, done = [], threading.Event()
+    killer = threading.Thread(target=_kill_one, args=(killed, done))
+    killer.start()
+    try:
+        found = cluster.get(fitted.predict(cluster.put(many.reset_index(drop=True)), n_paths=500))
+    finally:
+        done.set()
+        killer.join()
+    assert killed, "no worker was seen at work"
+    assert found["unique_id"].nunique() == 30 * len(LENGTHS)
+    assert_same_bits(found, in_order(fitted.predict(many, n_paths=500)))
+
+
+def _kill_one(killed, done):
+    """Kill the first process below this one that has begun to compute; Dask's workers have loaded torch before."""
+    before = {pid: _seconds(pid) for pid in _workers()}
+    while not done.is_set() and not killed:
+        for pid in _workers():
+            if _seconds(pid) - before.setdefault(pid, _seconds(pid)) > 0.3:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+                return
+        time.sleep(0.02)
+
+
+def _workers():
+    """Processes below this one in which torch is loaded."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    below, newest = set(), {os.getpid()}
+    while newest:
+        newest = {pid for pid, parent in parents.items() if parent in newest} - below
+        below |= newest
+    return [pid for pid in below if _has_torch(pid)]
+
+
+def _has_torch(pid):
+    try:
+        return "libtorch_cpu" in Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return False
+
+
+def _seconds(pid):
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
