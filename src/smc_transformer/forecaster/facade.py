@@ -21,11 +21,14 @@ from smc_transformer.forecaster.folder.journal import JournalError, Seen
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
 from smc_transformer.forecaster.frequency import LONGEST, Frequency, times_after
 from smc_transformer.forecaster.given import read_given
+from smc_transformer.forecaster.names import as_one_series, with_names
+from smc_transformer.forecaster.one_step import one_step_forecasts
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.rows import PastRowError, RowError, read_row
 from smc_transformer.forecaster.settings import Settings
+from smc_transformer.forecaster.steps import asked_steps
 from smc_transformer.forecaster.surprise import surprise_table
-from smc_transformer.forecaster.table import Name, Series, TableError, read_series
+from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, check_known, read_series
 from smc_transformer.forecaster.training import (
     TrainingReport,
     local_cutoffs,
@@ -132,6 +135,8 @@ class Forecaster:
     ) -> "Forecaster":
         """Train on a table of series, and follow each of them to its last row.
 
+        A table without the column unique_id is one series.
+
         The last `val_size` rows of each series are held out, to choose weights and the width of intervals by: 0, or at
         least the horizon. None: the horizon, or for few series up to a fifth of the rows; 0 for series that are too
         short for that. A progress bar is shown where there is a terminal. With a `checkpoint`, a folder, a training
@@ -140,7 +145,7 @@ class Forecaster:
         settings, words = choose(self._asked, df)
         for name, chosen in words.items():
             logger.info("%s: %s", name, chosen)
-        given = read_series(df, settings)
+        given = read_series(as_one_series(as_pandas(df), settings.id_column), settings)
         held_out = [_held_out(series, settings, val_size, len(given)) for series in given]
         training = [series.rows(slice(0, len(series) - n)) for series, n in zip(given, held_out, strict=True)]
         panel = Panel.fit(settings, training)
@@ -170,7 +175,7 @@ class Forecaster:
     def predict(
         self,
         df: Any = None,
-        h: int | None = None,
+        h: int | Sequence[int] | None = None,
         level: Numbers = (80, 95),
         quantiles: Sequence[Number] | None = None,
         *,
@@ -178,25 +183,34 @@ class Forecaster:
         future: Any = None,
         n_paths: int = 1000,
         seed: int | None = None,
+        alias: str | None = None,
     ) -> pd.DataFrame:
         """Means and intervals of the next h steps: columns y, y-lo-80, y-hi-80, ...
 
         Args:
             df: histories to forecast from; None: the series as `fit` and `update` have followed them.
-            h: steps ahead; None: the horizon.
+            h: steps ahead, or a list of those that are asked for; None: the horizon.
             level: percentages of central intervals.
             quantiles: probabilities of further columns, such as y-q-10 for 0.1.
             series: a name or several: forecast these alone, at their cost only; None: all. The paths of a series have
                 the same distribution whichever others are forecast with it, but not the same numbers: they share a
                 generator.
-            future: the future inputs of the steps ahead, in a table with series and times; needed if there are any.
+            future: the future inputs of the steps ahead, in a table with series and times; needed if there are any, at
+                the steps that are asked for. At steps between that have none they count as their means in the fit.
             n_paths: sampled futures behind the numbers.
             seed: of the paths; None goes on from a copy of the filter's generator, so that the same call twice gives
                 the same numbers, and leaves no trace.
+            alias: a name of the model, by which columns are called instead of the target, as in tables of Nixtla's
+                libraries: SMC, SMC-lo-80, SMC-hi-80. A quantile is then the end of an interval, since these libraries
+                take other columns for models.
         """
         levels = check_levels(level)
         forecast = self.forecast(df, h, series=series, future=future, n_paths=n_paths, seed=seed)
-        return forecast.table(levels, quantiles)
+        table, asked = forecast.table(levels, quantiles, alias=alias), asked_steps(h, self.settings.horizon)
+        if len(asked) == forecast.horizon:
+            return table
+        rows = [place * forecast.horizon + step - 1 for place in range(len(forecast.names)) for step in asked]
+        return table.iloc[rows].reset_index(drop=True)
 
     def simulate(self, df: Any = None, n_paths: int = 1000, h: int | None = None, **options: Any) -> pd.DataFrame:
         """Joint sample paths as a long table with sample_id; arguments and options as in `forecast`."""
@@ -205,17 +219,66 @@ class Forecaster:
     def forecast(
         self,
         df: Any = None,
-        h: int | None = None,
+        h: int | Sequence[int] | None = None,
         *,
         series: Name | Sequence[Name] | None = None,
         future: Any = None,
         n_paths: int = 1000,
         seed: int | None = None,
     ) -> Forecast:
-        """The forecast as one object, from which all else can be read; arguments as in `predict`."""
-        n_paths = check_count(n_paths, "n_paths")
-        following, times, generator = self._start(df, h, series, seed)
-        return self.fitted.forecast(following, self.read_future(times, future), n_paths, generator)
+        """The forecast as one object, from which all else can be read; arguments as in `predict`.
+
+        It has all steps up to the last one asked for; a list of steps says where future inputs must be known.
+        """
+        n_paths, steps = check_count(n_paths, "n_paths"), asked_steps(h, self.settings.horizon)
+        following, times, generator = self._start(df, steps[-1], series, seed)
+        return self.fitted.forecast(following, self.read_future(times, future, steps), n_paths, generator)
+
+    def one_step(
+        self,
+        df: Any,
+        level: Numbers = (80, 95),
+        quantiles: Sequence[Number] | None = None,
+        *,
+        n_paths: int = 1000,
+        seed: int | None = None,
+        alias: str | None = None,
+    ) -> pd.DataFrame:
+        """What was to be expected of each row of a history, given the rows before it: columns as in `predict`.
+
+        Each series is followed from its first complete row on, which nothing predicts; every later row has a line, also
+        where its value is missing. `score` says how the values that came compare with this.
+
+        Args:
+            df: histories.
+            level: percentages of central intervals.
+            quantiles: probabilities of further columns.
+            n_paths: draws behind the numbers of each row.
+            seed: of particles and draws; None: as in `predict`.
+            alias: as in `predict`.
+        """
+        levels, n_paths = check_levels(level), check_count(n_paths, "n_paths")
+        generator = self.fitted.generator.clone_state() if seed is None else as_generator(seed)
+        tables = [
+            forecast.table(levels, quantiles, alias=alias)
+            for forecast in one_step_forecasts(self.fitted, self.read(df), n_paths, generator)
+        ]
+        if not tables:
+            raise TableError("there is nothing to predict: no series has a row after one in which all are observed")
+        return pd.concat(tables, ignore_index=True)
+
+    def follow(self, df: Any) -> "Forecaster":
+        """A forecaster with the same trained model that follows other series, those of a table, without training.
+
+        This one stays as it is. The two share the weights.
+        """
+        fitted, settings = self.fitted, self.settings
+        generator = fitted.generator.clone_state()
+        following, _ = fitted.follow(self.read(df), generator)
+        found = Forecaster(**settings.to_dict())
+        found.settings, found.report = settings, self.report
+        found._fitted = replace(fitted, following=following, generator=generator)
+        return found
 
     def scenario(
         self,
@@ -249,16 +312,17 @@ class Forecaster:
             seed: of the paths.
         """
         n_paths = check_count(n_paths, "n_paths")
+        h = self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
         following, times, generator = self._start(df, h, series, seed)
         last_times = {name: following.series[name].last_time for name in times}
         values = read_given(given, self.settings, times, last_times)
         return self.fitted.scenario(following, self.read_future(times, future), values, n_paths, generator)
 
     def _start(
-        self, df: Any, h: int | None, series: Name | Sequence[Name] | None, seed: int | None
+        self, df: Any, h: int, series: Name | Sequence[Name] | None, seed: int | None
     ) -> tuple[Following, dict[Name, pd.Index], Generator | None]:
         """Where a forecast begins: the series as they are followed, the times ahead of those chosen, a generator."""
-        fitted, h = self.fitted, self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
+        fitted = self.fitted
         generator: Generator | None = fitted.generator.clone_state() if seed is None else as_generator(seed)
         if df is None:
             following = fitted.following
@@ -319,6 +383,7 @@ class Forecaster:
         rolling: int | None = None,
         n_paths: int = 1000,
         progress: bool = True,
+        alias: str | None = None,
     ) -> Backtest:
         """Forecast the last windows of each series from the rows before them, and score what came.
 
@@ -335,6 +400,7 @@ class Forecaster:
             rolling: train on that many rows before a cutoff only; None: on all of them.
             n_paths: sampled futures behind the numbers.
             progress: show progress bars of trainings where there is a terminal.
+            alias: as in `predict`; the table of forecasts is then one that Nixtla's libraries evaluate as it is.
         """
         horizon = self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
         return run_backtest(
@@ -349,6 +415,7 @@ class Forecaster:
             levels=check_levels(level),
             rolling=None if rolling is None else check_count(rolling, "rolling"),
             n_paths=check_count(n_paths, "n_paths"),
+            alias=alias,
         )
 
     def save(self, path: str | Path) -> None:
@@ -389,11 +456,20 @@ class Forecaster:
         return forecaster
 
     def read(self, df: Any, **options: Any) -> list[Series]:
-        """As `forecaster.table.read_series`, with times in the time zone of the fit: how every method reads a table."""
-        return read_series(df, self.settings, zone_of=self.fitted.some_time, **options)
+        """As `forecaster.table.read_series`, with times in the time zone of the fit: how every method reads a table.
 
-    def read_future(self, times: Mapping[Name, pd.Index], future: Any) -> dict[Name, Series]:
-        """The future inputs of each series at the times of a forecast; `future` as in `predict`."""
+        A table without a column of names holds the only series that is followed.
+        """
+        table = with_names(as_pandas(df), self.settings.id_column, self.fitted.following.series)
+        return read_series(table, self.settings, zone_of=self.fitted.some_time, **options)
+
+    def read_future(
+        self, times: Mapping[Name, pd.Index], future: Any, steps: Sequence[int] | None = None
+    ) -> dict[Name, Series]:
+        """The future inputs of each series at the times of a forecast; `future` as in `predict`.
+
+        They must be known at some steps (None: at all); where they are not, they are the means of the fit.
+        """
         settings = self.settings
         if not settings.future_inputs:
             if future is not None:
@@ -404,16 +480,20 @@ class Forecaster:
                 f"a forecast needs the future inputs {list(settings.future_inputs)} at the times ahead: "
                 f"give them as future, a table with {settings.id_column!r} and {settings.time_column!r}"
             )
-        given = {series.name: series for series in self.read(future, values=())}
-        found = {}
+        given = {series.name: series for series in self.read(future, values=(), known_gaps=True)}
+        found, means = {}, self.fitted.panel.known_scaler.shift
         for name, index in times.items():
             if name not in given:
                 raise TableError(f"future has no rows of series {name!r}")
+            needed = np.isin(np.arange(len(index)) + 1, np.arange(len(index)) + 1 if steps is None else steps)
             places = given[name].times.get_indexer(index)
-            if (places < 0).any():
-                first = index[int(np.flatnonzero(places < 0)[0])]
+            absent = places < 0
+            if (absent & needed).any():
+                first = index[int(np.flatnonzero(absent & needed)[0])]
                 raise TableError(f"future has no row of series {name!r} at {first}, which the forecast needs")
-            found[name] = Series.of_inputs(name, index, given[name].known[places])
+            known = np.where(absent[:, None], np.nan, given[name].known[places])
+            check_known(Series.of_inputs(name, index[needed], known[needed]), settings.future_inputs)
+            found[name] = Series.of_inputs(name, index, np.where(np.isnan(known), means, known))
         return found
 
 

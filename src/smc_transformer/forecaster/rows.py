@@ -11,6 +11,7 @@ import pandas as pd
 
 from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.frequency import TimeOutOfReachError, times_after, times_between
+from smc_transformer.forecaster.names import is_name, name_array
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError, in_zone_of
 from smc_transformer.forecaster.times import CLOCKS
@@ -43,7 +44,7 @@ class Row:
         """As `Forecaster.update` takes it."""
         columns = {name: [self.cells[name]] for name in (*settings.modelled, *settings.future_inputs)}
         frame = pd.DataFrame(columns, dtype=float)
-        frame[settings.id_column], frame[settings.time_column] = [self.name], pd.Index([self.time])
+        frame[settings.id_column], frame[settings.time_column] = name_array([self.name]), pd.Index([self.time])
         return frame
 
 
@@ -87,9 +88,9 @@ def _name(cells: dict[str, Any], fitted: Fitted) -> Name:
         if len(known) == 1:
             return next(iter(known))
         raise RowError(f"there is no {column!r}: whose observation is it?")
-    name = cells[column]
-    if isinstance(name, bool) or not isinstance(name, (str, int)):
-        raise RowError(f"{column!r} must be text or a whole number, got {_json(name)}")
+    name = tuple(cells[column]) if isinstance(cells[column], list) else cells[column]  # JSON has no tuples
+    if not is_name(name):
+        raise RowError(f"{column!r} must be text or a whole number, got {_json(cells[column])}")
     # In a text table all names are text, so 7 and "7" mean the same series.
     text = str(name)
     for candidate in (name, text, int(text) if text.isdecimal() and len(text) <= LONGEST_NUMBER else name):
