@@ -1,5 +1,14 @@
 """Each folder is tested where its library is installed: `make test-sktime`, `make test-gluonts`."""
 
-from importlib.util import find_spec
+from importlib import metadata
 
-collect_ignore = [name for name in ("sktime", "gluonts") if find_spec(name) is None]
+
+def _is_installed(name):
+    try:
+        metadata.version(name)  # not find_spec, which would find the folder of this name here
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+collect_ignore = [name for name in ("sktime", "gluonts") if not _is_installed(name)]

@@ -95,7 +95,7 @@ def _rows_until(table: pd.DataFrame, settings: Settings, until: dict[Name, Any],
         times = pd.Series(as_timestamps(times, settings.time_column))
     last = pd.Series([until[name] for name in table[settings.id_column]])
     known = table[(times <= last).to_numpy()]
-    return known if rolling is None else known.groupby(settings.id_column, sort=False).tail(rolling)
+    return known if rolling is None else known.groupby(settings.id_column, sort=False, observed=True).tail(rolling)
 
 
 def _forecast_at(

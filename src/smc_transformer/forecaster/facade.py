@@ -61,7 +61,8 @@ class Forecaster:
         targets: columns to forecast, jointly. None: y, or the only column with numbers.
         future_inputs: columns that are known ahead: their value at t informs the prediction of t.
         past_inputs: columns that are observed but not known ahead; forecast jointly with the targets, never plugged in.
-        freq: a pandas frequency ("h", "D", "MS", "15min", ...), or a step for whole-number times.
+        freq: a pandas frequency ("h", "D", "MS", "15min", ...), one of periods ("period[M]"), or a step for
+            whole-number times.
         calendar: cyclic inputs made from the times: "hour", "weekday", "month", "day_of_year".
         scaling: "local" (the default): each value relative to what simple forecasts say about it, row by row
             (docs/view.md). "standard", "robust", "none" or "log1p": by statistics of each series' training rows, once

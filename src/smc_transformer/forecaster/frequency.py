@@ -37,7 +37,9 @@ def check_frequency(freq: Any) -> Frequency:
     if not isinstance(freq, str):
         return check_count(freq, "freq", at_most=2**62)
     try:
-        step = offset_of(freq)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of older versions of pandas, about what they will refuse
+            step = offset_of(freq)
     except (ValueError, OverflowError, TypeError) as error:
         reason = cut(" ".join(str(error).split()))
         raise ValueError(f"freq must be a pandas frequency or a whole number, got {shown(freq)}: {reason}") from None

@@ -133,8 +133,7 @@ def _names(table: pd.DataFrame, settings: Settings) -> list[Name]:
     for row, name in enumerate(names):
         if not is_name(name):
             raise TableError(
-                f"column {settings.id_column!r} must hold text or whole numbers (or tuples of them), got "
-                f"{shown(name)} in row {row}"
+                f"column {settings.id_column!r} must hold text or whole numbers, got {shown(name)} in row {row}"
             )
     return names
 

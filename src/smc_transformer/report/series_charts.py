@@ -21,7 +21,7 @@ MOST_PANELS = 12
 def fan_charts(forecast: Forecast, history: Any, names: Sequence[Any], levels: Sequence[int | float]) -> Figure:
     """Forecasts of some series, with bands of the given percentages, after a table of what came before (or None)."""
     if history is not None:
-        history = history.groupby(forecast.id_column, sort=False).tail(5 * forecast.horizon)
+        history = history.groupby(forecast.id_column, sort=False, observed=True).tail(5 * forecast.horizon)
     figure, panels = _panels(names, forecast.targets)
     for axes, name, target in panels:
         forecast.plot(axes, series=name, target=target, history=history, level=levels)
