@@ -26,6 +26,19 @@ print([getattr(smc_transformer, name) is not None for name in names])
     assert "False" not in run_python(code)
 
 
+@pytest.mark.parametrize("library", ["sktime", "gluonts"])
+def test_an_adapter_without_its_library_says_what_to_install(library):
+    code = f"""
+import sys
+sys.modules["{library}"] = None
+try:
+    import smc_transformer.adapters.{library}
+except ImportError as error:
+    print(error)
+"""
+    assert run_python(code).endswith(f"pip install 'smc-transformer[{library}]'")
+
+
 def test_help_does_not_wait_for_torch():
     code = """
 import sys

@@ -13,7 +13,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from smc_transformer.forecaster.frequency import infer_frequency
+from smc_transformer.forecaster.frequency import infer_frequency, offset_of
+from smc_transformer.forecaster.names import as_one_series
+from smc_transformer.forecaster.periods import frequency_of
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Series, TableError, as_pandas, as_timestamps, check_columns, read_series
 from smc_transformer.support import processes
@@ -52,7 +54,7 @@ def provisional(asked: Mapping[str, Any]) -> Settings:
 def choose(asked: Mapping[str, Any], df: Any) -> Choices:
     """All settings, from those that a user has given and a table."""
     given = {name: asked[name] for name in OPEN if asked.get(name) is not None}
-    table = as_pandas(df)
+    table = as_one_series(as_pandas(df), asked["id_column"])
     words: dict[str, str] = {}
     found = dict(asked)
     processes.together(partial(_check, table, asked))
@@ -152,6 +154,8 @@ def _first_times(table: pd.DataFrame, id_column: str, time_column: str, at_most:
     column = table[time_column]
     if column.isna().any():
         raise TableError(f"column {time_column!r} is empty in row {int(column.isna().to_numpy().argmax())}")
+    if (periods := frequency_of(column.dtype)) is not None:
+        return periods
     whole = pd.api.types.is_integer_dtype(column.dtype)
     times = pd.Index(column.to_numpy("int64")) if whole else as_timestamps(column, time_column)
     groups = pd.Series(range(len(table))).groupby(table[id_column].to_numpy(), sort=False)
@@ -169,7 +173,7 @@ def _seasons(freq: Any, n_rows: int, series: Sequence[Series]) -> tuple[int, ...
     if not isinstance(freq, str):
         return _seen_seasons(series)
     found: tuple[int, ...] = ()
-    offset = pd.tseries.frequencies.to_offset(freq)
+    offset = offset_of(freq)
     name = _rule(offset)
     cycles = {"B": (5,), "C": (5,), "W": (52,), "MS": (12,), "ME": (12,), "BMS": (12,), "BME": (12,)}
     cycles |= {"QS": (4,), "QE": (4,), "BQS": (4,), "BQE": (4,), "D": (7,)}
@@ -210,7 +214,7 @@ def _lag_error(column: Float[np.ndarray, "_"], lag: int) -> float:
 def _calendar(freq: Any, n_rows: int) -> tuple[str, ...]:
     if not isinstance(freq, str):
         return ()
-    offset = pd.tseries.frequencies.to_offset(freq)
+    offset = offset_of(freq)
     name = _rule(offset)
     if name in ("MS", "ME", "BMS", "BME", "QS", "QE", "BQS", "BQE"):
         return ("month",)

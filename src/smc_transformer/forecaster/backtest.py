@@ -9,8 +9,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from smc_transformer.forecaster.columns import check_alias
 from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.forecast import Number
+from smc_transformer.forecaster.names import as_one_series, with_names
+from smc_transformer.forecaster.periods import as_shown
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, as_timestamps, read_series, with_times
 from smc_transformer.scores import energy_score, joined, target_scores, where_observed
@@ -26,7 +29,8 @@ class Backtest:
     Attributes:
         forecasts: a row for each series, cutoff (the last row that was known) and time, in columns such as y (what
             came), y-mean, y-lo-95, y-hi-95, y-crps and y-pit (for whole numbers drawn between P(Y < y) and P(Y <= y),
-            so that it is uniform for calibrated forecasts of any distribution).
+            so that it is uniform for calibrated forecasts of any distribution). With an alias: y, SMC, SMC-lo-95,
+            SMC-hi-95, as `predict` with this alias calls them, and no scores.
         metrics: a row for each target: mse of the mean, crps, picp, mpiw and winkler of the 95 % interval, and the
             energy score of whole paths (joint over steps and targets), all in the user's units and averaged over what
             was observed.
@@ -49,11 +53,15 @@ def run_backtest(
     levels: list[Number],
     rolling: int | None,
     n_paths: int,
+    alias: str | None = None,
 ) -> Backtest:
     """See `Forecaster.backtest`; `fit` trains anew on a table."""
-    zone_of = None if fitted is None else fitted.some_time
-    given = read_series(df, settings, zone_of=zone_of)
-    table = with_times(as_pandas(df), settings.time_column, zone_of)  # for new fits
+    zone_of, table = None if fitted is None else fitted.some_time, as_one_series(as_pandas(df), settings.id_column)
+    if fitted is not None:
+        table = with_names(as_pandas(df), settings.id_column, fitted.following.series)
+    check_alias(alias, (settings.id_column, settings.time_column, "cutoff", *settings.targets))
+    given = read_series(table, settings, zone_of=zone_of)
+    table = with_times(table, settings.time_column, zone_of)  # for new fits
     # Rows that are known before each cutoff, first cutoff first.
     counts = [horizon + step_size * (n_windows - 1 - number) for number in range(n_windows)]
     for series in given:
@@ -70,7 +78,7 @@ def run_backtest(
     for count, until in zip(counts, cutoffs, strict=True):
         if current is None or refit:
             current = fit(_rows_until(table, settings, until, rolling))
-        answers.append(_forecast_at(current, given, count, horizon, levels, n_paths))
+        answers.append(_forecast_at(current, given, count, horizon, levels, n_paths, alias))
     parts, scores = zip(*answers, strict=True)
     every = joined(scores)
     metrics = pd.DataFrame({"target": list(settings.targets)})
@@ -87,11 +95,17 @@ def _rows_until(table: pd.DataFrame, settings: Settings, until: dict[Name, Any],
         times = pd.Series(as_timestamps(times, settings.time_column))
     last = pd.Series([until[name] for name in table[settings.id_column]])
     known = table[(times <= last).to_numpy()]
-    return known if rolling is None else known.groupby(settings.id_column, sort=False).tail(rolling)
+    return known if rolling is None else known.groupby(settings.id_column, sort=False, observed=True).tail(rolling)
 
 
 def _forecast_at(
-    fitted: Fitted, given: list[Series], count: int, horizon: int, levels: list[Number], n_paths: int
+    fitted: Fitted,
+    given: list[Series],
+    count: int,
+    horizon: int,
+    levels: list[Number],
+    n_paths: int,
+    alias: str | None,
 ) -> tuple[pd.DataFrame, dict[str, Tensor]]:
     """The rows of one cutoff, and the scores of every series, step and target in them."""
     history = [series.rows(slice(0, len(series) - count)) for series in given]
@@ -105,8 +119,12 @@ def _forecast_at(
     found["pit"] = where_observed(forecast.distribution.pit(observed, streams), observed)
     found["energy_score"] = energy_score(torch.from_numpy(forecast.paths), observed)
     intervals = forecast.interval_columns(levels)
-    scores = {"-crps": found["crps"], "-pit": found["pit"]}
-    answer = forecast.as_table({"": observed, "-mean": forecast.distribution.mean, **intervals, **scores})
+    if alias is None:
+        scores = {"-crps": found["crps"], "-pit": found["pit"]}
+        answer = forecast.as_table({"": observed, "-mean": forecast.distribution.mean, **intervals, **scores})
+    else:  # and nothing else, as every other column would be taken for a model
+        named = forecast.as_table({"": forecast.distribution.mean, **intervals}, alias=alias)
+        answer = forecast.as_table({"": observed}).join(named[named.columns[2:]])
     cutoffs = pd.Index([following.series[name].last_time for name in forecast.names])
-    answer.insert(1, "cutoff", cutoffs.repeat(horizon))
+    answer.insert(1, "cutoff", as_shown(cutoffs, fitted.settings.freq).repeat(horizon))
     return answer, found

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Collection, Sequence
+from typing import cast
 
 from smc_transformer.forecaster.table import Name
 
@@ -13,7 +14,9 @@ def chosen_names(series: Name | Sequence[Name] | None, there_are: Collection[Nam
     """The names asked for, each once and in the order in which they were; None: all there are."""
     if series is None:
         return list(there_are)
-    names = [series] if isinstance(series, (str, int)) else list(dict.fromkeys(series))
+    # A tuple may be one name; or several, as a list is.
+    one = isinstance(series, (str, int)) or (isinstance(series, tuple) and series in there_are)
+    names: list[Name] = [cast(Name, series)] if one else list(dict.fromkeys(cast(Sequence[Name], series)))
     if not names:
         raise ValueError("series must name at least one series, got none; leave it out for all of them")
     for name in names:

@@ -24,11 +24,14 @@ from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check
 from smc_transformer.forecaster.foreign import engine_of, run_on_engine
 from smc_transformer.forecaster.frequency import LONGEST, Frequency, times_after
 from smc_transformer.forecaster.given import read_given
+from smc_transformer.forecaster.names import as_one_series, with_names
+from smc_transformer.forecaster.one_step import one_step_forecasts
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.rows import PastRowError, RowError, read_row, row_series, rows_table
 from smc_transformer.forecaster.settings import Settings
+from smc_transformer.forecaster.steps import asked_steps
 from smc_transformer.forecaster.surprise import surprise_table
-from smc_transformer.forecaster.table import Name, Series, TableError, hash_of, read_series
+from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, check_known, hash_of, read_series
 from smc_transformer.forecaster.training import (
     TrainingReport,
     local_cutoffs,
@@ -63,7 +66,8 @@ class Forecaster:
         targets: columns to forecast, jointly. None: y, or the only column with numbers.
         future_inputs: columns that are known ahead: their value at t informs the prediction of t.
         past_inputs: columns that are observed but not known ahead; forecast jointly with the targets, never plugged in.
-        freq: a pandas frequency ("h", "D", "MS", "15min", ...), or a step for whole-number times.
+        freq: a pandas frequency ("h", "D", "MS", "15min", ...), one of periods ("period[M]"), or a step for
+            whole-number times.
         calendar: cyclic inputs made from the times: "hour", "weekday", "month", "day_of_year".
         scaling: "local" (the default): each value relative to what simple forecasts say about it, row by row
             (docs/view.md). "standard", "robust", "none" or "log1p": by statistics of each series' training rows, once
@@ -137,6 +141,8 @@ class Forecaster:
     ) -> "Forecaster":
         """Train on a table of series, and follow each of them to its last row.
 
+        A table without the column unique_id is one series.
+
         The last `val_size` rows of each series are held out, to choose weights and the width of intervals by: 0, or at
         least the horizon. None: the horizon, or for few series up to a fifth of the rows; 0 for series that are too
         short for that. A progress bar is shown where there is a terminal. With a `checkpoint`, a folder, a training
@@ -149,7 +155,7 @@ class Forecaster:
         settings, words = choose(self._asked, df)
         for name, chosen in words.items():
             logger.info("%s: %s", name, chosen)
-        given = processes.together(lambda: read_series(df, settings))
+        given = processes.together(lambda: read_series(as_one_series(as_pandas(df), settings.id_column), settings))
         _check_apart(given)
         n_series = sum(processes.gather(len(given)))
         held_out = processes.together(lambda: [_held_out(series, settings, val_size, n_series) for series in given])
@@ -188,7 +194,7 @@ class Forecaster:
     def predict(
         self,
         df: Any = None,
-        h: int | None = None,
+        h: int | Sequence[int] | None = None,
         level: Numbers = (80, 95),
         quantiles: Sequence[Number] | None = None,
         *,
@@ -197,32 +203,43 @@ class Forecaster:
         n_paths: int = 1000,
         seed: int | None = None,
         errors: str = "raise",
+        alias: str | None = None,
     ) -> Any:
         """Means and intervals of the next h steps: columns y, y-lo-80, y-hi-80, ...
 
         Args:
             df: histories to forecast from; None: the series as `fit` and `update` have followed them.
-            h: steps ahead; None: the horizon.
+            h: steps ahead, or a list of those that are asked for; None: the horizon.
             level: percentages of central intervals.
             quantiles: probabilities of further columns, such as y-q-10 for 0.1.
             series: a name or several: forecast these alone, at their cost only; None: all. The numbers of a series are
                 the same whichever others are forecast with it: it has a random stream of its own.
-            future: the future inputs of the steps ahead, in a table with series and times; needed if there are any.
+            future: the future inputs of the steps ahead, in a table with series and times; needed if there are any, at
+                the steps that are asked for. At steps between that have none they count as their means in the fit.
             n_paths: sampled futures behind the numbers.
             errors: "raise", or "collect": a series that cannot be used does not stop the others, and the answer is a
                 `Collected`, with the table and the reasons.
             seed: of the paths; None: that of the forecaster. The paths of a series are told by the seed, its name and
                 how many rows it has seen, so that the same call twice gives the same numbers, and leaves no trace.
+            alias: a name of the model, by which columns are called instead of the target, as in tables of Nixtla's
+                libraries: SMC, SMC-lo-80, SMC-hi-80. A quantile is then the end of an interval, since these libraries
+                take other columns for models.
         """
         levels = check_levels(level)
         options = {"h": h, "series": series, "future": future, "n_paths": n_paths, "seed": seed}
 
         def run(table: Any) -> pd.DataFrame:
-            return self.forecast(table, **options).table(levels, quantiles)
+            forecast = self.forecast(table, **options)
+            found, asked = forecast.table(levels, quantiles, alias=alias), asked_steps(h, self.settings.horizon)
+            if len(asked) == forecast.horizon:
+                return found
+            rows = [place * forecast.horizon + step - 1 for place in range(len(forecast.names)) for step in asked]
+            return found.iloc[rows].reset_index(drop=True)
 
         if df is None:
             return run(None)
-        return self._answer("predict", run, df, {**options, "level": levels, "quantiles": quantiles}, errors)
+        arguments = {**options, "level": levels, "quantiles": quantiles, "alias": alias}
+        return self._answer("predict", run, df, arguments, errors)
 
     def simulate(
         self, df: Any = None, n_paths: int = 1000, h: int | None = None, *, errors: str = "raise", **options: Any
@@ -246,17 +263,64 @@ class Forecaster:
     def forecast(
         self,
         df: Any = None,
-        h: int | None = None,
+        h: int | Sequence[int] | None = None,
         *,
         series: Name | Sequence[Name] | None = None,
         future: Any = None,
         n_paths: int = 1000,
         seed: int | None = None,
     ) -> Forecast:
-        """The forecast as one object, from which all else can be read; arguments as in `predict`."""
-        n_paths = check_count(n_paths, "n_paths")
-        following, times = self._start(df, h, series, seed)
-        return self.fitted.forecast(following, self.read_future(times, future), n_paths, seed)
+        """The forecast as one object, from which all else can be read; arguments as in `predict`.
+
+        It has all steps up to the last one asked for; a list of steps says where future inputs must be known.
+        """
+        n_paths, steps = check_count(n_paths, "n_paths"), asked_steps(h, self.settings.horizon)
+        following, times = self._start(df, steps[-1], series, seed)
+        return self.fitted.forecast(following, self.read_future(times, future, steps), n_paths, seed)
+
+    def one_step(
+        self,
+        df: Any,
+        level: Numbers = (80, 95),
+        quantiles: Sequence[Number] | None = None,
+        *,
+        n_paths: int = 1000,
+        seed: int | None = None,
+        alias: str | None = None,
+    ) -> pd.DataFrame:
+        """What was to be expected of each row of a history, given the rows before it: columns as in `predict`.
+
+        Each series is followed from its first complete row on, which nothing predicts; every later row has a line, also
+        where its value is missing. `score` says how the values that came compare with this.
+
+        Args:
+            df: histories.
+            level: percentages of central intervals.
+            quantiles: probabilities of further columns.
+            n_paths: draws behind the numbers of each row.
+            seed: of particles and draws; None: as in `predict`.
+            alias: as in `predict`.
+        """
+        levels, n_paths = check_levels(level), check_count(n_paths, "n_paths")
+        tables = [
+            forecast.table(levels, quantiles, alias=alias)
+            for forecast in one_step_forecasts(self.fitted, self.read(df), n_paths, seed)
+        ]
+        if not tables:
+            raise TableError("there is nothing to predict: no series has a row after one in which all are observed")
+        return pd.concat(tables, ignore_index=True)
+
+    def follow(self, df: Any) -> "Forecaster":
+        """A forecaster with the same trained model that follows other series, those of a table, without training.
+
+        This one stays as it is. The two share the weights.
+        """
+        fitted, settings = self.fitted, self.settings
+        following, _ = fitted.follow(self.read(df), None)
+        found = Forecaster(**settings.to_dict())
+        found.settings, found.report = settings, self.report
+        found._fitted = replace(fitted, following=following)
+        return found
 
     def scenario(
         self,
@@ -290,16 +354,17 @@ class Forecaster:
             seed: of the paths.
         """
         n_paths = check_count(n_paths, "n_paths")
+        h = self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
         following, times = self._start(df, h, series, seed)
         last_times = {name: following.series[name].last_time for name in times}
         values = read_given(given, self.settings, times, last_times)
         return self.fitted.scenario(following, self.read_future(times, future), values, n_paths, seed)
 
     def _start(
-        self, df: Any, h: int | None, series: Name | Sequence[Name] | None, seed: int | None
+        self, df: Any, h: int, series: Name | Sequence[Name] | None, seed: int | None
     ) -> tuple[Following, dict[Name, pd.Index]]:
         """Where a forecast begins: the series as they are followed, and the times ahead of those chosen."""
-        fitted, h = self.fitted, self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
+        fitted = self.fitted
         if df is None:
             following = fitted.following
             chosen = chosen_names(series, following.series)
@@ -377,6 +442,7 @@ class Forecaster:
         n_paths: int = 1000,
         progress: bool = True,
         errors: str = "raise",
+        alias: str | None = None,
     ) -> Any:
         """Forecast the last windows of each series from the rows before them, and score what came.
 
@@ -394,6 +460,7 @@ class Forecaster:
             n_paths: sampled futures behind the numbers.
             progress: show progress bars of trainings where there is a terminal.
             errors: as in `predict`, for the forecasts of a model that need not be trained for it.
+            alias: as in `predict`; the table of forecasts is then one that Nixtla's libraries evaluate as it is.
 
         Returns:
             A `Backtest`. For a table of an engine, or with `errors="collect"`, its forecasts alone: the metrics are
@@ -422,6 +489,7 @@ class Forecaster:
             levels=check_levels(level),
             rolling=None if rolling is None else check_count(rolling, "rolling"),
             n_paths=check_count(n_paths, "n_paths"),
+            alias=alias,
         )
 
     def past_forecasts(
@@ -504,11 +572,20 @@ class Forecaster:
         return forecaster
 
     def read(self, df: Any, **options: Any) -> list[Series]:
-        """As `forecaster.table.read_series`, with times in the time zone of the fit: how every method reads a table."""
-        return read_series(df, self.settings, zone_of=self.fitted.some_time, **options)
+        """As `forecaster.table.read_series`, with times in the time zone of the fit: how every method reads a table.
 
-    def read_future(self, times: Mapping[Name, pd.Index], future: Any) -> dict[Name, Series]:
-        """The future inputs of each series at the times of a forecast; `future` as in `predict`."""
+        A table without a column of names holds the only series that is followed.
+        """
+        table = with_names(as_pandas(df), self.settings.id_column, self.fitted.following.series)
+        return read_series(table, self.settings, zone_of=self.fitted.some_time, **options)
+
+    def read_future(
+        self, times: Mapping[Name, pd.Index], future: Any, steps: Sequence[int] | None = None
+    ) -> dict[Name, Series]:
+        """The future inputs of each series at the times of a forecast; `future` as in `predict`.
+
+        They must be known at some steps (None: at all); where they are not, they are the means of the fit.
+        """
         settings = self.settings
         if not settings.future_inputs:
             if future is not None:
@@ -519,16 +596,20 @@ class Forecaster:
                 f"a forecast needs the future inputs {list(settings.future_inputs)} at the times ahead: "
                 f"give them as future, a table with {settings.id_column!r} and {settings.time_column!r}"
             )
-        given = {series.name: series for series in self.read(future, values=())}
-        found = {}
+        given = {series.name: series for series in self.read(future, values=(), known_gaps=True)}
+        found, means = {}, self.fitted.panel.known_scaler.shift
         for name, index in times.items():
             if name not in given:
                 raise TableError(f"future has no rows of series {name!r}")
+            needed = np.isin(np.arange(len(index)) + 1, np.arange(len(index)) + 1 if steps is None else steps)
             places = given[name].times.get_indexer(index)
-            if (places < 0).any():
-                first = index[int(np.flatnonzero(places < 0)[0])]
+            absent = places < 0
+            if (absent & needed).any():
+                first = index[int(np.flatnonzero(absent & needed)[0])]
                 raise TableError(f"future has no row of series {name!r} at {first}, which the forecast needs")
-            found[name] = Series.of_inputs(name, index, given[name].known[places])
+            known = np.where(absent[:, None], np.nan, given[name].known[places])
+            check_known(Series.of_inputs(name, index[needed], known[needed]), settings.future_inputs)
+            found[name] = Series.of_inputs(name, index, np.where(np.isnan(known), means, known))
         return found
 
 

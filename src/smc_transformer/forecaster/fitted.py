@@ -142,10 +142,14 @@ class Fitted:
         *,
         judging: bool = False,
         distrust: Distrust | None = None,
+        keeping: bool = False,
     ) -> tuple[Following, list[Judged]]:
-        """Filter series from their first complete rows; their particles then, and how surprising the rows were."""
+        """Filter series from their first complete rows; their particles then, and how surprising the rows were.
+
+        With `keeping`, the judgements hold what was predicted of each row.
+        """
         viewed, states, _ = self.panel.begin([self.panel.beginning(series) for series in given])
-        return self.follow_viewed(viewed, states, seed, judging=judging, distrust=distrust)
+        return self.follow_viewed(viewed, states, seed, judging=judging, distrust=distrust, keeping=keeping)
 
     def follow_viewed(
         self,
@@ -155,6 +159,7 @@ class Fitted:
         *,
         judging: bool = False,
         distrust: Distrust | None = None,
+        keeping: bool = False,
     ) -> tuple[Following, list[Judged]]:
         """The same for rows that have been looked at already, with the views after them."""
         ready = [Ready(one, state, self.panel.rows(one)) for one, state in zip(viewed, states, strict=True)]
@@ -172,6 +177,7 @@ class Fitted:
             judging=judging,
             distrust=distrust,
             revise=None if self.panel.view is None else revise,
+            keeping=keeping,
         )
         fleet = Fleet(([ready[number].series.name for number in numbers], state) for numbers, state in parts)
         both = list(zip(ready, judgements, strict=True))
@@ -266,6 +272,7 @@ class Fitted:
             paths=np.stack([to_table(*one, self.panel.positive) for one in zip(scaled, scalers, strict=True)]),
             id_column=settings.id_column,
             time_column=settings.time_column,
+            freq=settings.freq,
             scalers=scalers,
             first=self.model.observation.mixture(equal.unsqueeze(-1), futures.first.unsqueeze(2)),
             parts=VarianceParts(
@@ -309,6 +316,7 @@ class Fitted:
             paths=np.stack(paths),
             id_column=settings.id_column,
             time_column=settings.time_column,
+            freq=settings.freq,
             scalers=scalers,
             first=None,
             parts=None,

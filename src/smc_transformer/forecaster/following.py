@@ -21,6 +21,7 @@ from smc_transformer.inference.step import Prediction, begin, observe_step, pred
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.streams import JUDGEMENT, NOISE, OBSERVATION, SELECTION, in_stage, rows_of
+from smc_transformer.predictive import Mixture
 
 SERIES_AT_ONCE = 128
 """Series that are filtered together: bounds the memory."""
@@ -35,6 +36,7 @@ class Judgement(NamedTuple):
     log_density: Float[Tensor, "*row target"]  # of each target alone, in the model's units
     pit: Float[Tensor, "*row target"]  # P(X <= x) of each target: near 0 or 1 is a surprise
     runs: Int[Tensor, "*row target"]  # how many values in a row, up to this one, were outside what is believed
+    predicted: Mixture | None = None  # the distribution of each row, (1, row, target), if it was asked for
 
     @classmethod
     def missing(cls, targets: Float[Tensor, "*row target"]) -> "Judgement":
@@ -112,17 +114,19 @@ class Follower(NamedTuple):
         runs: Int[Tensor, "batch n_targets"] | None,
         distrust: Distrust | None,
         revise: Revise | None = None,
+        *,
+        keeping: bool = False,
     ) -> tuple[list[tuple[list[int], ParticleState]], list[Judgement]]:
         """A filter step, in place, for each row of series side by side, of which the longest come first.
 
         With `runs`, the lengths of the runs of values outside what is believed, rows are judged before they are seen;
         those that `distrust` denies are then treated as missing. How the later rows of their series are seen may depend
-        on that: `revise` tells it.
+        on that: `revise` tells it. With `keeping`, judgements hold the predicted distributions.
 
         Returns:
             The particles after the last rows, in parts with the numbers of their series, and the judgements.
         """
-        whole, ended = Judgement.missing(targets), []
+        whole, ended, kept = Judgement.missing(targets), [], []
         for row in range(lengths[0] + 1):
             n_going = sum(length > row for length in lengths)
             if n_going < len(state):
@@ -132,6 +136,8 @@ class Follower(NamedTuple):
                 break
             observed = targets[:n_going, row]
             prediction = self.predict(state, known[:n_going, row], generator)
+            if keeping:
+                kept.append((prediction.log_weights.clone(), prediction.parameters.clone()))
             if runs is not None:
                 judging = in_stage(generator, JUDGEMENT, state.position, ahead=-1)
                 judgement = self.judge(prediction, observed, judging)
@@ -144,11 +150,22 @@ class Follower(NamedTuple):
                         for number in denied.any(dim=1).nonzero().flatten().tolist():
                             length = lengths[number]
                             targets[number, :length], known[number, :length] = revise(number, row, denied[number])
-                for all_rows, part in zip(whole, judgement, strict=True):
+                for all_rows, part in zip(whole[:3], judgement[:3], strict=True):
                     all_rows[:n_going, row] = part
             self.observe(state, prediction, observed, generator)
-        judged = [Judgement(*(part[number, :length] for part in whole)) for number, length in enumerate(lengths)]
+        judged = []
+        for number, length in enumerate(lengths):
+            density, pit, run = (part[number, :length] for part in whole[:3])
+            judged.append(Judgement(density, pit, run, self._mixture(kept[:length], number)))
         return ended, judged
+
+    def _mixture(self, kept: Sequence[tuple[Tensor, Tensor]], number: int) -> Mixture | None:
+        """What was predicted of the rows of one series, from the weights and parameters of each step."""
+        if not kept:
+            return None
+        log_weights = torch.stack([weights[number] for weights, _ in kept], dim=1)
+        parameters = torch.stack([parts[number] for _, parts in kept], dim=1)
+        return self.network.observation.mixture(log_weights.unsqueeze(0), parameters.unsqueeze(0))
 
     def filter_series(
         self,
@@ -158,12 +175,14 @@ class Follower(NamedTuple):
         judging: bool = False,
         distrust: Distrust | None = None,
         revise: ReviseRows | None = None,
+        keeping: bool = False,
     ) -> tuple[list[tuple[list[int], ParticleState]], list[Judgement]]:
         """Filter whole series from their first rows; the known inputs in a row are those of the next time.
 
         Returns:
             The particles after the last rows, in parts with the numbers of their series, and for each series the
-            judgements of its rows from the second on (`Judgement.missing` without `judging`). `revise` is asked for the
+            judgements of its rows from the second on (`Judgement.missing` without `judging`), which hold the predicted
+            distributions with `keeping`. `revise` is asked for the
             rows of a series when some of a row's values are denied.
         """
         n_targets = self.network.config.n_targets
@@ -176,7 +195,7 @@ class Follower(NamedTuple):
 
         parts, judgements, rest = [], {}, []
         for number, rows in enumerate(panel):
-            state = None if judging else self._filter_whole(rows, rows_of(generator, [number]))
+            state = None if judging or keeping else self._filter_whole(rows, rows_of(generator, [number]))
             if state is None:
                 rest.append(number)
             else:
@@ -194,7 +213,9 @@ class Follower(NamedTuple):
                 state = begin(self.network, x[:, 0], self.settings.n_particles)
                 again = None if revise is None else partial(revised, revise, chosen)
                 own = rows_of(generator, chosen)
-                found, judged = self.take_steps(state, targets, known, lengths, own, runs, distrust, again)
+                found, judged = self.take_steps(
+                    state, targets, known, lengths, own, runs, distrust, again, keeping=keeping
+                )
                 parts += [([chosen[i] for i in numbers], state) for numbers, state in found]
                 judgements.update(zip(chosen, judged, strict=True))
         return parts, [judgements[number] for number in range(len(panel))]

@@ -16,8 +16,19 @@ from jaxtyping import Float
 
 from smc_transformer.empirical import Samples
 from smc_transformer.forecaster import questions
+from smc_transformer.forecaster.columns import check_alias, column_stem, quantile_end
+from smc_transformer.forecaster.names import name_array, rows_called, with_names
+from smc_transformer.forecaster.periods import as_shown
 from smc_transformer.forecaster.scaling import Scaler
-from smc_transformer.forecaster.table import Name, TableError, as_pandas, check_columns, with_times
+from smc_transformer.forecaster.table import (
+    Name,
+    TableError,
+    as_pandas,
+    as_timestamps,
+    check_columns,
+    in_zone_of,
+    with_times,
+)
 from smc_transformer.predictive import Mixture, VarianceParts
 from smc_transformer.support.checks import check_count
 from smc_transformer.support.randomness import as_generator
@@ -43,11 +54,17 @@ class Forecast:
     # Of each step and target, in the squares of the user's units (see `variance_parts`). None: a scenario.
     parts: VarianceParts | None
     worth: Float[np.ndarray, "series"] | None = None  # how many independent paths there are; None: all
+    freq: Any = None  # of the times, which tables show as periods if it says so
 
     @cached_property
     def distribution(self) -> Samples:
         """The marginal distributions of steps and targets."""
         return Samples(torch.from_numpy(self.paths))
+
+    @cached_property
+    def shown_times(self) -> tuple[pd.Index, ...]:
+        """The times as tables show them: periods, if those of the fit are."""
+        return tuple(as_shown(times, self.freq) for times in self.times)
 
     @property
     def horizon(self) -> int:
@@ -69,7 +86,8 @@ class Forecast:
 
     def cdf(self, values: Any) -> pd.DataFrame:
         """P(Y <= y) of each value in a table with the forecast's series, times and targets; NaN stays NaN."""
-        table = with_times(as_pandas(values), self.time_column, self.times[0])
+        table = with_names(as_pandas(values), self.id_column, self.names)
+        table = with_times(table, self.time_column, self.shown_times[0])
         check_columns(table, (self.id_column, self.time_column, *self.targets))
         own = self.mean[[self.id_column, self.time_column]]
         found = own.merge(table, on=[self.id_column, self.time_column], how="left")
@@ -90,7 +108,7 @@ class Forecast:
             raise ValueError(
                 "a scenario has no density in closed form, as its first step depends on values given later"
             )
-        table = as_pandas(values)
+        table = with_names(as_pandas(values), self.id_column, self.names)
         check_columns(table, (self.id_column, *self.targets))
         table = table.set_index(self.id_column)
         if not table.index.is_unique or not set(self.names) <= set(table.index):
@@ -113,9 +131,9 @@ class Forecast:
             paths = self.distribution.sample(check_count(n_paths, "n_paths"), as_generator(seed)).numpy()
         n_series, n_paths, horizon, _ = paths.shape
         columns: dict[str, Any] = {
-            self.id_column: np.repeat(np.array(self.names, dtype=object), n_paths * horizon),
+            self.id_column: np.repeat(name_array(self.names), n_paths * horizon),
             "sample_id": np.tile(np.repeat(np.arange(n_paths), horizon), n_series),
-            self.time_column: _chain([times.append([times] * (n_paths - 1)) for times in self.times]),
+            self.time_column: _chain([times.append([times] * (n_paths - 1)) for times in self.shown_times]),
         }
         columns |= {name: paths[..., number].reshape(-1) for number, name in enumerate(self.targets)}
         return pd.DataFrame(columns).infer_objects()
@@ -182,10 +200,20 @@ class Forecast:
         """
         return questions.total_over_series(self, check_levels(level), whole_horizon)
 
-    def table(self, level: Sequence[Number] = (80, 95), quantiles: Sequence[Number] | None = None) -> pd.DataFrame:
-        """Means, intervals and quantiles side by side: what `Forecaster.predict` returns."""
-        further = () if quantiles is None else quantiles
-        return self.as_table({**self._mean(), **self.interval_columns(level), **self._quantiles(further)})
+    def table(
+        self,
+        level: Sequence[Number] = (80, 95),
+        quantiles: Sequence[Number] | None = None,
+        *,
+        alias: str | None = None,
+    ) -> pd.DataFrame:
+        """Means, intervals and quantiles side by side: what `Forecaster.predict` returns.
+
+        Columns are called by their target, or by an alias (`forecaster/columns.py`).
+        """
+        check_alias(alias, (self.id_column, self.time_column, *self.targets))
+        further = {} if quantiles is None else self._quantiles(quantiles, alias)
+        return self.as_table({**self._mean(), **self.interval_columns(level), **further}, alias=alias)
 
     def plot(
         self,
@@ -213,9 +241,12 @@ class Forecast:
         column = self.targets[place]
         times = self.times[number]
         if history is not None:
-            past = with_times(as_pandas(history), self.time_column, self.times[0])
-            past = past[past[self.id_column] == name]
-            ax.plot(past[self.time_column], past[column], color=INK, linewidth=1.1, label="observed")
+            past = with_names(as_pandas(history), self.id_column, (name,))
+            past = rows_called(past, self.id_column, name)
+            when = past[self.time_column]
+            if isinstance(times, pd.DatetimeIndex):
+                when = in_zone_of(as_timestamps(when, self.time_column), times, "history")
+            ax.plot(when, past[column], color=INK, linewidth=1.1, label="observed")
         for percent, shade in band_shades(check_levels(level)).items():
             lower, upper = (end[number, :, place] for end in self.distribution.interval(percent / 100))
             draw_band(ax, times, lower, upper, shade, f"{percent:g} %")
@@ -229,12 +260,12 @@ class Forecast:
         each = [self.paths[..., number].mean(axis=1) for number in range(len(self.targets))]
         return {"": np.stack(each, axis=-1)}
 
-    def _quantiles(self, levels: Numbers) -> dict[str, Any]:
+    def _quantiles(self, levels: Numbers, alias: str | None = None) -> dict[str, Any]:
         levels = [levels] if isinstance(levels, (int, float)) else list(levels)
         for level in levels:
             if not 0 < level < 1:
                 raise ValueError(f"a quantile needs a probability strictly between 0 and 1, got {level}")
-        return {f"-q-{100 * level:g}": self.distribution.quantile(level) for level in levels}
+        return {quantile_end(level, alias): self.distribution.quantile(level) for level in levels}
 
     def interval_columns(self, levels: Numbers) -> dict[str, Any]:
         """The ends of central intervals, for `as_table`."""
@@ -243,18 +274,19 @@ class Forecast:
             found[f"-lo-{percent:g}"], found[f"-hi-{percent:g}"] = self.distribution.interval(percent / 100)
         return found
 
-    def as_table(self, found: dict[str, Any]) -> pd.DataFrame:
+    def as_table(self, found: dict[str, Any], *, alias: str | None = None) -> pd.DataFrame:
         """A row for each series and time; `found` holds numbers (series, step, target) by the ends of their columns."""
         columns: dict[str, Any] = {}
         for number, name in enumerate(self.targets):
+            stem = column_stem(name, self.targets, alias)
             for end, values in found.items():
-                columns[name + end] = np.asarray(values[..., number], dtype=float).reshape(-1)
+                columns[stem + end] = np.asarray(values[..., number], dtype=float).reshape(-1)
         return self.rows().assign(**columns)
 
     def rows(self) -> pd.DataFrame:
         """The series and times alone, a row for each."""
-        names = np.repeat(np.array(self.names, dtype=object), self.horizon)
-        return pd.DataFrame({self.id_column: names, self.time_column: _chain(self.times)}).infer_objects()
+        names = np.repeat(name_array(self.names), self.horizon)
+        return pd.DataFrame({self.id_column: names, self.time_column: _chain(self.shown_times)}).infer_objects()
 
     def place_of(self, target: str | None) -> int:
         """The number of a target; None: the first."""

@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
+from smc_transformer.forecaster.periods import steps_of_starts
 from smc_transformer.support.checks import check_count, cut, shown
 
 Frequency: TypeAlias = str | int
-"""A pandas frequency such as "h", "D", "MS" or "15min" for timestamps; a whole number for whole-number times."""
+"""A pandas frequency such as "h", "D", "MS" or "15min" for timestamps, "period[M]" for periods; a whole number for
+whole-number times."""
 CALENDAR = ("YS", "YE", "QS", "QE", "MS", "ME", "W-SUN", "W-MON", "B")
 """Steps of unequal length, or bound to days, that are tried; the longest that all times lie on is taken."""
 
@@ -35,7 +37,9 @@ def check_frequency(freq: Any) -> Frequency:
     if not isinstance(freq, str):
         return check_count(freq, "freq", at_most=2**62)
     try:
-        step = pd.tseries.frequencies.to_offset(freq)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of older versions of pandas, about what they will refuse
+            step = offset_of(freq)
     except (ValueError, OverflowError, TypeError) as error:
         reason = cut(" ".join(str(error).split()))
         raise ValueError(f"freq must be a pandas frequency or a whole number, got {shown(freq)}: {reason}") from None
@@ -44,11 +48,16 @@ def check_frequency(freq: Any) -> Frequency:
     return freq
 
 
+def offset_of(freq: str) -> Any:
+    """The step of a frequency, as pandas adds it to timestamps."""
+    return pd.tseries.frequencies.to_offset(steps_of_starts(freq))
+
+
 def times_between(first: Any, last: Any, freq: Frequency) -> pd.Index:
     """All times of the grid from the first to the last; without the first, if that is not on the grid."""
     if isinstance(freq, str):
         with _in_reach(first):
-            return pd.date_range(first, last, freq=freq)
+            return pd.date_range(first, last, freq=steps_of_starts(freq))
     return pd.Index(range(int(first), int(last) + 1, freq), dtype="int64")
 
 
@@ -56,7 +65,7 @@ def times_after(last: Any, n: int, freq: Frequency) -> pd.Index:
     """The next n times of the grid."""
     if isinstance(freq, str):
         with _in_reach(last):
-            return pd.date_range(last, periods=n + 1, freq=freq)[1:]
+            return pd.date_range(last, periods=n + 1, freq=steps_of_starts(freq))[1:]
     if int(last) + freq * n >= FARTHEST:
         raise TimeOutOfReachError(f"the grid after {last} goes beyond all whole-number times")
     return pd.Index(range(int(last) + freq, int(last) + freq * n + 1, freq), dtype="int64")

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from smc_transformer.forecaster.names import with_names
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, TableError, as_pandas, check_columns, read_series
 
@@ -23,7 +24,7 @@ def read_given(
         times: those of the forecast, of each series.
         last_times: those of the last rows before it.
     """
-    table = as_pandas(table)
+    table = with_names(as_pandas(table), settings.id_column, times)
     check_columns(table, (settings.id_column, settings.time_column))
     columns = [column for column in settings.modelled if column in table.columns]
     others = [name for name in table.columns if name not in (settings.id_column, settings.time_column, *columns)]

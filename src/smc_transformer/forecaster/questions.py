@@ -90,7 +90,7 @@ def total_over_series(forecast: "Forecast", level: Sequence[int | float], whole_
     sums = forecast.paths.sum(axis=0, keepdims=True)
     if whole_horizon:
         return pd.DataFrame(_sum_columns(forecast, sums.sum(axis=2, keepdims=True), level))
-    return pd.DataFrame({forecast.time_column: times, **_sum_columns(forecast, sums, level)})
+    return pd.DataFrame({forecast.time_column: forecast.shown_times[0], **_sum_columns(forecast, sums, level)})
 
 
 def _sum_columns(

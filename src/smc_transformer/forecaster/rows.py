@@ -13,6 +13,7 @@ import pandas as pd
 
 from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.frequency import Frequency, TimeOutOfReachError, times_after, times_between
+from smc_transformer.forecaster.names import is_name, name_array
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError, in_zone_of
 from smc_transformer.forecaster.times import CLOCKS
@@ -73,7 +74,7 @@ def rows_table(rows: Sequence[Row], settings: Settings) -> pd.DataFrame:
     columns = {name: [row.cells[name] for row in rows] for name in (*settings.modelled, *settings.future_inputs)}
     frame = pd.DataFrame(columns, dtype=float)
     frame[settings.id_column], frame[settings.time_column] = (
-        [row.name for row in rows],
+        name_array([row.name for row in rows]),
         pd.Index([row.time for row in rows]),
     )
     return frame
@@ -132,9 +133,9 @@ def row_series(cells: dict[str, Any], fitted: Fitted) -> Name:
         if len(known) == 1:
             return next(iter(known))
         raise RowError(f"there is no {column!r}: whose observation is it?", column)
-    name = cells[column]
-    if isinstance(name, bool) or not isinstance(name, (str, int)):
-        raise RowError(f"{column!r} must be text or a whole number, got {_json(name)}", column)
+    name = tuple(cells[column]) if isinstance(cells[column], list) else cells[column]  # JSON has no tuples
+    if not is_name(name):
+        raise RowError(f"{column!r} must be text or a whole number, got {_json(cells[column])}", column)
     # In a text table all names are text, so 7 and "7" mean the same series.
     text = str(name) if isinstance(name, str) or abs(name) < 10**LONGEST_NUMBER else ""
     for candidate in (name, text, int(text) if text.isdecimal() and len(text) <= LONGEST_NUMBER else name):

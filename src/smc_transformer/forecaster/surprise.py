@@ -9,6 +9,7 @@ import torch
 from smc_transformer.forecaster.distrust import Distrust, is_outside
 from smc_transformer.forecaster.fitted import Judged
 from smc_transformer.forecaster.forecast import Number
+from smc_transformer.forecaster.periods import as_shown
 from smc_transformer.forecaster.settings import Settings
 
 
@@ -21,13 +22,14 @@ def surprise_table(
     """
     n_targets, found = len(settings.targets), []
     for series, scaler, judgement in judged:
+        times = as_shown(series.times, settings.freq)
         values = series.values[:, :n_targets]
         density = judgement.log_density[:, :n_targets].double().numpy() + scaler.first(n_targets).log_slope(values)
         pit = judgement.pit[:, :n_targets].double().numpy()
         denied = np.zeros(values.shape, bool) if distrust is None else distrust.denies(judgement.runs).numpy()
         for row, target in np.argwhere(~np.isnan(values)):
             numbers = (array[row, target] for array in (values, density, pit, denied))
-            found.append((series.name, series.times[row], settings.targets[target], *numbers))
+            found.append((series.name, times[row], settings.targets[target], *numbers))
     names = (settings.id_column, settings.time_column, "target", "value", "log_density", "pit", "distrusted")
     table = pd.DataFrame(dict(zip(names, zip(*found, strict=True), strict=True)) if found else {}, columns=names)
     table = table.astype({"value": float, "log_density": float, "pit": float, "distrusted": bool})

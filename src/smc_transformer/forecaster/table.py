@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,13 @@ import torch
 from jaxtyping import Float, Int
 
 from smc_transformer.forecaster.frequency import FARTHEST, TimeOutOfReachError, steps_between, times_between
+from smc_transformer.forecaster.names import Name as Name
+from smc_transformer.forecaster.names import is_name, name_array
+from smc_transformer.forecaster.periods import as_shown, frequency_of, period_frequency
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.times import parse_times
 from smc_transformer.support.checks import shown
 
-Name: TypeAlias = str | int
-"""What a series is called."""
 MOST_STEPS = 10_000
 """That a series may jump from one row to the next: each is a filter step, and a mistaken date would be a million."""
 LONGEST_SPARSE = 1_000_000
@@ -85,12 +86,13 @@ def read_series(
     values: Sequence[str] | None = None,
     zone_of: Any = None,
     after: dict[Name, Any] | None = None,
+    known_gaps: bool = False,
 ) -> list[Series]:
     """The series of a table, in the order in which they first appear.
 
     `values` are the columns of the values; None: all that the model predicts. All times are taken over into the zone of
     the time `zone_of`, or refused where they cannot be. Series with a time in `after`, that of their last row, go on:
-    they begin one step later.
+    they begin one step later. Known inputs may be missing, as NaN, only with `known_gaps`.
     """
     table = as_pandas(table)
     values = settings.modelled if values is None else values
@@ -109,7 +111,8 @@ def read_series(
         full = np.full((len(grid), numbers.shape[1]), np.nan)
         full[places] = numbers[rows]
         series = Series(name, grid, full[:, : len(values)], full[:, len(values) :])
-        _check_known(series, settings.future_inputs)
+        if not known_gaps:
+            check_known(series, settings.future_inputs)
         found.append(series)
     return found
 
@@ -132,10 +135,10 @@ def filled(table: pd.DataFrame, name: str, need: str) -> pd.Series:
 
 
 def _names(table: pd.DataFrame, settings: Settings) -> list[Name]:
-    """The series of each row, as text or whole numbers."""
+    """The series of each row."""
     names = filled(table, settings.id_column, "belongs to a series").tolist()
     for row, name in enumerate(names):
-        if isinstance(name, bool) or not isinstance(name, (str, int)):
+        if not is_name(name):
             raise TableError(
                 f"column {settings.id_column!r} must hold text or whole numbers, got {shown(name)} in row {row}"
             )
@@ -160,11 +163,15 @@ def _times(table: pd.DataFrame, settings: Settings) -> pd.Index:
             f"freq={settings.freq!r} means timestamps, but column {name!r} holds {column.dtype}; "
             f"for whole-number times give a whole number as freq"
         )
-    return as_timestamps(column, name)
+    times, inside = as_timestamps(column, name), period_frequency(settings.freq)
+    # A period that is given by any moment of it is counted by its first.
+    return times if inside is None or times.tz is not None else times.to_period(inside).to_timestamp()
 
 
 def as_timestamps(column: pd.Series, name: str) -> pd.DatetimeIndex:
-    """A column of times, dates or text in ISO 8601."""
+    """A column of times, dates, periods (their first moments), or text in ISO 8601."""
+    if frequency_of(column.dtype) is not None:
+        return pd.DatetimeIndex(column.dt.to_timestamp())
     if pd.api.types.is_string_dtype(column.dtype) or pd.api.types.is_object_dtype(column.dtype):
         column = parse_times(column, name, None, TableError)
     try:
@@ -186,8 +193,15 @@ def in_zone_of(times: pd.Index, known: Any, where: str) -> pd.Index:
 
 
 def with_times(table: pd.DataFrame, column: str, known: Any) -> pd.DataFrame:
-    """The table with its times as timestamps in the zone of those known; unchanged where these are whole numbers."""
-    if column not in table.columns or not isinstance(known, (pd.Timestamp, pd.DatetimeIndex)):
+    """The table with its times as timestamps in the zone of those known; unchanged where these are whole numbers.
+
+    Where those known are periods, times become these.
+    """
+    if column not in table.columns or frequency_of(table[column].dtype) is not None:
+        return table
+    if isinstance(known, pd.PeriodIndex):
+        return table.assign(**{column: as_shown(as_timestamps(table[column], column), str(known.dtype))})
+    if not isinstance(known, (pd.Timestamp, pd.DatetimeIndex)):
         return table
     return table.assign(**{column: in_zone_of(as_timestamps(table[column], column), known, f"column {column!r}")})
 
@@ -222,7 +236,7 @@ def _may_be_number(value: Any) -> bool:
 
 
 def _rows_by_series(names: list[Name]) -> dict[Name, Int[np.ndarray, "row"]]:
-    codes, unique = pd.factorize(np.array(names, dtype=object))
+    codes, unique = pd.factorize(name_array(names))
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(unique)))
     return dict(zip(unique.tolist(), np.split(order, ends[:-1]), strict=True))
@@ -305,7 +319,8 @@ def _check_jumps(name: Name, times: pd.Index, rows: Int[np.ndarray, "row"], sett
         )
 
 
-def _check_known(series: Series, columns: tuple[str, ...]) -> None:
+def check_known(series: Series, columns: tuple[str, ...]) -> None:
+    """That inputs that are known ahead are."""
     missing = np.argwhere(np.isnan(series.known))
     if len(missing):
         row, column = missing[0]

@@ -7,7 +7,7 @@ from numpy's Philox with the same key: another stream. Gamma and Poisson numbers
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class Streams(SequenceGenerator):
         self.manual_seed(int((self.keys * 3 + self.steps).sum()) % 2**63)
 
     @classmethod
-    def named(cls, names: Iterable[str | int], seed: int, purpose: str) -> "Streams":
+    def named(cls, names: Iterable[Hashable], seed: int, purpose: str) -> "Streams":
         """The streams of series by their names; other purposes have other streams."""
         return cls(torch.tensor([stream_key(name, seed, purpose) for name in names], dtype=torch.long))
 
@@ -102,9 +102,9 @@ class Streams(SequenceGenerator):
             raise ValueError(f"there are streams of {len(self)} sequences, but {shape[0]} draw from them")
 
 
-def stream_key(name: str | int, seed: int, purpose: str) -> int:
+def stream_key(name: Hashable, seed: int, purpose: str) -> int:
     """64 bits that are told by a name, a seed and a purpose, on every machine: the key of a stream."""
-    kind = "text" if isinstance(name, str) else "number"
+    kind = {str: "text", tuple: "several"}.get(type(name), "number")
     told = "\0".join((purpose, str(seed), kind, str(name)))
     return int.from_bytes(
         hashlib.blake2b(told.encode(errors="surrogatepass"), digest_size=8).digest(), "big", signed=True

@@ -11,6 +11,8 @@ from matplotlib.ticker import MaxNLocator
 
 from smc_transformer.charts.style import BLUE, GREY, INK, band_shades, draw_band, quiet_frame, two_sides
 from smc_transformer.forecaster import Backtest
+from smc_transformer.forecaster.names import rows_called
+from smc_transformer.forecaster.periods import on_axis
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.report.page.backtest import backtest_pages, levels_of
 from smc_transformer.report.page.data import BacktestPage
@@ -45,7 +47,7 @@ def _draw_forecasts(
     axes: Axes, forecasts: pd.DataFrame, table: pd.DataFrame, settings: Settings, name: Any, target: str
 ) -> None:
     """The last windows of one series, over its values."""
-    rows = forecasts[forecasts[settings.id_column] == name]
+    rows = on_axis(rows_called(forecasts, settings.id_column, name), settings.time_column, "cutoff")
     windows = _apart([window for _, window in rows.groupby("cutoff", sort=True)], settings.time_column)
     shades = band_shades(levels_of(forecasts, target))
     for number, window in enumerate(windows):
@@ -56,7 +58,7 @@ def _draw_forecasts(
         marker = "o" if len(window) == 1 else None
         axes.plot(times, window[f"{target}-mean"], color=BLUE, marker=marker, label=None if number else "mean forecast")
         axes.axvline(window["cutoff"].iloc[0], color=GREY, linewidth=0.9, label=None if number else "forecast made")
-    own = table[table[settings.id_column] == name]
+    own = on_axis(rows_called(table, settings.id_column, name), settings.time_column)
     first, last = windows[0]["cutoff"].iloc[0], windows[-1][settings.time_column].iloc[-1]
     came = own[own[settings.time_column] <= last]
     n_before = 2 * len(windows[0])  # what led to the first forecast

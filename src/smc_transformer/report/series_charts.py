@@ -9,6 +9,8 @@ from matplotlib.figure import Figure
 
 from smc_transformer.charts.style import INK, RED, quiet_frame
 from smc_transformer.forecaster import Forecast
+from smc_transformer.forecaster.names import rows_called
+from smc_transformer.forecaster.periods import on_axis
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.support.remark import remark
 
@@ -19,7 +21,7 @@ MOST_PANELS = 12
 def fan_charts(forecast: Forecast, history: Any, names: Sequence[Any], levels: Sequence[int | float]) -> Figure:
     """Forecasts of some series, with bands of the given percentages, after a table of what came before (or None)."""
     if history is not None:
-        history = history.groupby(forecast.id_column, sort=False).tail(5 * forecast.horizon)
+        history = history.groupby(forecast.id_column, sort=False, observed=True).tail(5 * forecast.horizon)
     figure, panels = _panels(names, forecast.targets)
     for axes, name, target in panels:
         forecast.plot(axes, series=name, target=target, history=history, level=levels)
@@ -35,8 +37,9 @@ def surprise_charts(surprise: pd.DataFrame, settings: Settings, names: Sequence[
     `surprise` is the answer of `Forecaster.score` or `update`.
     """
     figure, panels = _panels(names, settings.targets)
+    surprise = on_axis(surprise, settings.time_column)
     for axes, name, target in panels:
-        rows = surprise[(surprise[settings.id_column] == name) & (surprise["target"] == target)]
+        rows = rows_called(surprise[surprise["target"] == target], settings.id_column, name)
         found = rows[rows[f"outside-{level:g}"]]
         times = rows[settings.time_column]
         axes.plot(times, rows["value"], color=INK, linewidth=0.9, label="observed")

@@ -20,7 +20,7 @@ def plain(value: Any) -> Any:
     if hasattr(value, "isoformat"):
         text = value.isoformat()
         return None if text == "NaT" else text
-    return plain(value.item()) if hasattr(value, "item") else str(value)  # item: of a number of numpy
+    return plain(value.item()) if hasattr(value, "item") else str(value)  # item: of a number of numpy; a period is text
 
 
 def records(table: "pd.DataFrame") -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from smc_transformer.forecaster.names import is_name
 from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
@@ -115,9 +116,10 @@ def words(stored: Any) -> dict[str, str]:
 
 def name(stored: Any) -> Name:
     """The name of a series."""
-    if isinstance(stored, bool) or not isinstance(stored, (str, int)):
+    found = tuple(stored) if isinstance(stored, list) else stored  # JSON has no tuples
+    if not is_name(found):
         raise TypeError(f"a series is called {stored!r}")
-    return stored
+    return found
 
 
 def check_names(series: Sequence[Name], blocks: Sequence[Sequence[Name]]) -> None:

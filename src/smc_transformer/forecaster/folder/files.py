@@ -135,8 +135,13 @@ def read_following(
             until[name] = contents.time(one["trained_until"], settings)
             if isinstance(view, Scaler):
                 panel.scalers[name] = view
+    for one in header.get("trained", ()):
+        name = contents.name(one["name"])
+        until[name] = contents.time(one["trained_until"], settings)
+        if panel.view is None:
+            panel.scalers[name] = contents.scaler(one["scaler"], settings.kinds())
     blocks = list(_blocks(tensors, header))
-    contents.check_names([one["name"] for one in header["series"]], [names for names, _ in blocks])
+    contents.check_names([contents.name(one["name"]) for one in listed], [names for names, _ in blocks], until)
     contents.check_zones([one.last_time for one in following.series.values()] + list(until.values()))
     for names, state in blocks:
         state.check(model, settings.n_particles)
@@ -176,7 +181,24 @@ def state_parts(fitted: Fitted, number: str, names: Iterable[Name]) -> tuple[dic
     if views:
         arrays = BankState.cat(views).arrays()
         tensors |= {contents.VIEW + name: torch.from_numpy(array) for name, array in arrays.items()}
-    return tensors, {"fit": number, "series": listed, "blocks": blocks}
+    header = {"fit": number, "series": listed, "blocks": blocks}
+    if (gone := _no_longer_followed(fitted)) != []:
+        header["trained"] = gone
+    return tensors, header
+
+
+def _no_longer_followed(fitted: Fitted) -> list[dict[str, Any]]:
+    """Series of the fit, where others are followed instead."""
+    scalers = fitted.panel.scalers
+    return [
+        {
+            "name": name,
+            "trained_until": _plain_time(time),
+            **({"scaler": scalers[name].to_dict()} if name in scalers else {}),
+        }
+        for name, time in fitted.trained_until.items()
+        if name not in fitted.following.series
+    ]
 
 
 def _blocks(tensors: dict[str, Tensor], header: dict[str, Any]) -> Iterator[tuple[list[Name], ParticleState]]:
@@ -187,9 +209,9 @@ def _blocks(tensors: dict[str, Tensor], header: dict[str, Any]) -> Iterator[tupl
         prefix = f"{place}/"
         own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         if is_version_1:
-            yield [block["name"]], ParticleState.from_version_1(own, block)
+            yield [contents.name(block["name"])], ParticleState.from_version_1(own, block)
         else:
-            yield block["names"], ParticleState.from_named_tensors(own)
+            yield [contents.name(one) for one in block["names"]], ParticleState.from_named_tensors(own)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from torch import Generator, Tensor
 from smc_transformer.forecaster import Forecaster
 from smc_transformer.forecaster.fitted import Following
 from smc_transformer.forecaster.following import meet_known
+from smc_transformer.forecaster.frequency import offset_of
 from smc_transformer.forecaster.table import Name
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import embed
@@ -96,7 +97,7 @@ def series_attention(
     attention = attention_ahead(forecaster.model, particles, generator)
     last, n_slots, freq = following.series[name].last_time, attention.weights.shape[-1], forecaster.settings.freq
     if isinstance(freq, str):
-        slots = pd.date_range(end=last, periods=n_slots, freq=freq)
+        slots = pd.date_range(end=last, periods=n_slots, freq=offset_of(freq))
     else:
         slots = pd.Index(range(int(last) - freq * (n_slots - 1), int(last) + 1, freq), dtype="int64")
     mean, lower, upper = (plain_list(one[0]) for one in (attention.mean, *map(attention.quantile, (0.05, 0.95))))

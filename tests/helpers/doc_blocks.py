@@ -1,0 +1,40 @@
+"""Python of a document, run as its reader would, with trainings of a few steps."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from smc_transformer.forecaster.settings import TrainingSettings
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def python_of(page, heading):
+    """The Python blocks below a heading of the second level, in order."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert blocks
+    return "\n".join(blocks)
+
+
+def train_shortly(monkeypatch):
+    for name in ("likelihood_steps", "forecast_steps"):
+        monkeypatch.setitem(TrainingSettings.__init__.__kwdefaults__, name, 2)
+
+
+def monthly_sales():
+    """What docs/other_libraries.md assumes its reader to have."""
+    random, months = np.random.default_rng(0), pd.date_range("2018-01-01", periods=73, freq="MS")
+    parts = []
+    for shop in "ab":
+        price = 2 + random.random(73)
+        y = 20 - 2 * price + np.sin(np.arange(73) * np.pi / 6) + 0.3 * random.normal(size=73)
+        parts.append(pd.DataFrame({"unique_id": shop, "ds": months, "y": y, "price": price}))
+    whole = pd.concat(parts, ignore_index=True)
+    place = whole.groupby("unique_id").cumcount()
+    ahead = pd.date_range("2024-01-01", periods=12, freq="MS")
+    prices = pd.DataFrame({"unique_id": np.repeat(["a", "b"], 12), "ds": np.tile(ahead, 2), "price": 2.5})
+    return {"sales": whole[place < 72].reset_index(drop=True), "prices": prices, "new_month": whole[place == 72]}
