@@ -229,6 +229,8 @@ def test_a_forecast_has_a_length_that_can_be_computed(fitted, steps):
         {"horizon": 10**9},
         {"input_size": 10**9},
         {"id_column": 3},
+        {"seasons": object()},
+        {"seasons": 3 + 4j},
         {"calendar": ["century"]},
     ],
     ids=lambda settings: str(settings)[:40],
@@ -238,3 +240,10 @@ def test_settings_that_cannot_be_are_errors_of_ours(settings):
         Forecaster(**settings)
     assert len(str(error.value)) < 2000
     assert "smc_transformer" in str(error.traceback[-1].path)  # raised by us, not by what we call
+
+
+@pytest.mark.parametrize("scaling", ["local", "standard"])
+def test_a_table_without_any_value_is_refused(scaling):
+    table = with_values(pd.array([None] * 5, dtype="Float64"))
+    with pytest.raises(TableError, match=r"nothing to learn from|too short to use"):
+        make(scaling=scaling).fit(table, progress=False)

@@ -228,7 +228,8 @@ class Fitted:
         widths = self.panel.widths_of(known.shape[1])
         scaled = stretched(futures.paths[..., :n_targets].double().numpy(), widths)
         spreads = np.stack([np.atleast_2d(scaler.spread) for scaler in scalers]) * widths[:, None]
-        squares = torch.from_numpy(spreads**2)
+        with np.errstate(over="ignore"):  # a variance may be infinite where its values are not
+            squares = torch.from_numpy(spreads**2)
         for name, own in zip(names, scaled, strict=True):
             if np.isnan(own).any():
                 raise ValueError(

@@ -7,7 +7,7 @@ the known inputs; or they are scaled once for all, by the statistics of their se
 typical one-step change, so that the net predicts numbers of the order of one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from smc_transformer.forecaster.calendar import calendar_features
 from smc_transformer.forecaster.limits import check_for_statistics, scale
-from smc_transformer.forecaster.scaling import Scaler
+from smc_transformer.forecaster.scaling import SHARE_OF_CONSTANT, Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError
 from smc_transformer.forecaster.view.bank import Bank, BankState
@@ -92,11 +92,15 @@ class Panel:
             for series in training:
                 check_for_statistics(series, series.values, settings.modelled)
             columns = [column for series in training for column in series.values.T if not np.isnan(column).all()]
+            if not columns:
+                raise TableError(f"there is nothing to learn from: {list(settings.modelled)} are missing in all rows")
             view = LocalView.fit(Bank(settings.seasons, settings.horizon), settings.support() is not None, columns)
             rows = np.concatenate([series.values for series in training])
             positive = tuple((np.nan_to_num(rows[:, : len(settings.targets)]) >= 0).all(axis=0).tolist())
             return cls(settings, known_scaler, units, {}, view, positive)
         plain = {series.name: _own_scaler(series, settings) for series in training}
+        zeros = _spread_of_zeros(plain.values(), len(settings.modelled))
+        plain = {name: scaler.with_spread(zeros) for name, scaler in plain.items()}
         if settings.support() is None:
             levels = [scale(series, series.values, settings.modelled, plain[series.name]) for series in training]
             units = _typical_changes(levels)
@@ -208,7 +212,10 @@ class Panel:
     def _scaler(self, series: Series) -> Scaler:
         """That of the fit, or for a series that was not in it that of these rows."""
         found = self.scalers.get(series.name)
-        return _own_scaler(series, self.settings).in_units(self.units) if found is None else found
+        if found is not None:
+            return found
+        zeros = _spread_of_zeros(self.scalers.values(), len(self.settings.modelled)) / self.units
+        return _own_scaler(series, self.settings).with_spread(zeros).in_units(self.units)
 
     def _look(
         self,
@@ -266,7 +273,14 @@ def _own_scaler(series: Series, settings: Settings) -> Scaler:
             f"and at least {FEWEST_ROWS} are needed"
         )
     check_for_statistics(series, series.values, settings.modelled)
-    return Scaler.fit(series.values, settings.kinds())
+    return Scaler.fit(series.values, settings.kinds(), constants=SHARE_OF_CONSTANT)
+
+
+def _spread_of_zeros(scalers: Iterable[Scaler], n_columns: int) -> Float[np.ndarray, "column"]:
+    """What a series that is always 0, and has no size of its own, is divided by: a small share of what others are."""
+    spreads = np.stack([scaler.spread for scaler in scalers] or [np.ones(n_columns)])
+    known = [column[~np.isnan(column)] for column in spreads.T]
+    return np.array([SHARE_OF_CONSTANT * (np.median(column) if len(column) else 1.0) for column in known])
 
 
 def _typical_changes(levels: list[Float[np.ndarray, "_ column"]]) -> Float[np.ndarray, "column"]:
