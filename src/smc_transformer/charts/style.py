@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -36,6 +37,15 @@ def draw_band(axes: Axes, times: Any, lower: Any, upper: Any, colour: Any, label
         axes.fill_between(times, lower, upper, color=colour, linewidth=0, label=label)
 
 
+def draw_observed(axes: Axes, times: Any, values: Any, *, width: float = 1.1) -> None:
+    """Observed values as a line with gaps where they are missing (NaN); one between two gaps is a dot."""
+    axes.plot(times, values, color=INK, linewidth=width, label="observed")
+    seen = np.concatenate(([False], np.isfinite(values), [False]))
+    alone = seen[1:-1] & ~seen[:-2] & ~seen[2:]
+    if alone.any():
+        axes.plot(times[alone], values[alone], ".", color=INK, markersize=3 * width)
+
+
 def quiet_frame(axes: Axes, times: Any) -> None:
     """Only the lines that are read: two sides, a light grid, and short dates if the times (of pandas) are some."""
     two_sides(axes)
@@ -46,7 +56,18 @@ def quiet_frame(axes: Axes, times: Any) -> None:
         zone = getattr(times.dtype, "tz", None)
         locator = AutoDateLocator(tz=zone)
         axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))
+        axes.xaxis.set_major_formatter(_ShortDates(locator, tz=zone))
+
+
+class _ShortDates(ConciseDateFormatter):
+    """Short dates, the first of which tells the month and year that the others leave out."""
+
+    def format_ticks(self, values: Any) -> list[str]:
+        labels = list(super().format_ticks(values))
+        left_out, self.offset_string = self.offset_string, ""  # it would stand alone at the other end
+        if labels and left_out:
+            labels[0] = f"{labels[0]}\n{left_out}"
+        return labels
 
 
 def two_sides(axes: Axes) -> None:

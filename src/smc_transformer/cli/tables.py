@@ -133,7 +133,9 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if name and names.count(name) > 1:
             places = " and ".join(str(place) for place, other in enumerate(names, start=1) if other == name)
-            raise TableFileError(f"{names.count(name)} columns are called {shown(name)} ({places}): which one is meant?")
+            raise TableFileError(
+                f"{names.count(name)} columns are called {shown(name)} ({places}): which one is meant?"
+            )
 
 
 def _standard_input() -> Any:

@@ -134,8 +134,9 @@ class Forecaster:
 
         The last `val_size` rows of each series are held out, to choose weights and the width of intervals by: 0, or at
         least the horizon. None: the horizon, or for few series up to a fifth of the rows; 0 for series that are too
-        short for that. A progress bar is shown where there is a terminal. With a `checkpoint`, a folder, a training
-        that was interrupted is resumed by the same call with the same settings and table.
+        short for that. Progress is shown by a bar where there is a terminal, elsewhere by a line now and then. With a
+        `checkpoint`, a folder, a training that was interrupted is resumed by the same call with the same settings and
+        table.
         """
         settings, words = choose(self._asked, df)
         for name, chosen in words.items():
@@ -296,7 +297,7 @@ class Forecaster:
         judged = fitted.update(self.read(df_new, after=last_times), doubt)
         return surprise_table(self.settings, judged, levels, doubt)
 
-    def score(self, df: Any, level: Numbers = (80, 95)) -> pd.DataFrame:
+    def score(self, df: Any, level: Numbers = (95, 99)) -> pd.DataFrame:
         """How surprising each observed value is, before it is seen: for finding anomalies.
 
         Each series is followed from its first complete row on, which nothing predicts. The answer has a row for each

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Generator, Tensor
@@ -126,9 +127,10 @@ def _following(
         if panel.view is None
         else contents.views(tensors, panel, len(listed))
     )
-    for one, view in zip(listed, views, strict=True):
+    recent = contents.recent(tensors, settings, [one.get("recent", 0) for one in listed])
+    for one, view, rows in zip(listed, views, recent, strict=True):
         name, runs = contents.name(one["name"]), contents.runs(one.get("runs"), settings)
-        following.series[name] = Followed(contents.time(one["last_time"], settings), view, runs)
+        following.series[name] = Followed(contents.time(one["last_time"], settings), view, runs, rows)
         if one["trained_until"] is not None:
             until[name] = contents.time(one["trained_until"], settings)
             if isinstance(view, Scaler):
@@ -157,6 +159,7 @@ def save_states(folder: Path, fitted: Fitted, number: str) -> None:
             "last_time": _plain_time(one.last_time),
             "trained_until": _plain_time(fitted.trained_until.get(name)),
             "runs": one.runs,
+            "recent": len(one.recent),
             **({"scaler": one.view.to_dict()} if isinstance(one.view, Scaler) else {}),
         }
         for name, one in fitted.following.series.items()
@@ -165,6 +168,8 @@ def save_states(folder: Path, fitted: Fitted, number: str) -> None:
     if views:
         arrays = BankState.cat(views).arrays()
         tensors |= {contents.VIEW + name: torch.from_numpy(array) for name, array in arrays.items()}
+    rows = [one.recent for one in fitted.following.series.values()]
+    tensors[contents.RECENT] = torch.from_numpy(np.concatenate([*rows, np.empty((0, len(fitted.settings.modelled)))]))
     write_tensors(folder / STATES, tensors, {"fit": number, "series": listed, "blocks": blocks})
 
 
