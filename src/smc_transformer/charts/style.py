@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
 
 INK = "#1f2933"
 BLUE = "#2166ac"
@@ -56,17 +56,24 @@ def quiet_frame(axes: Axes, times: Any) -> None:
         zone = getattr(times.dtype, "tz", None)
         locator = AutoDateLocator(tz=zone)
         axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(_ShortDates(locator, tz=zone))
+        axes.xaxis.set_major_formatter(_ShortDates(locator, tz=zone, show_offset=False))
 
 
 class _ShortDates(ConciseDateFormatter):
-    """Short dates, the first of which tells the month and year that the others leave out."""
+    """Short dates, the first of which tells the day, month and year that all leave out."""
 
     def format_ticks(self, values: Any) -> list[str]:
         labels = list(super().format_ticks(values))
-        left_out, self.offset_string = self.offset_string, ""  # it would stand alone at the other end
-        if labels and left_out:
-            labels[0] = f"{labels[0]}\n{left_out}"
+        self.offset_string = ""  # what the last one leaves out, at the other end of the axis
+        low = self.axis.get_view_interval()[0] if self.axis is not None else -np.inf
+        place = next((place for place, value in enumerate(values) if value >= low), None)
+        if place is None:
+            return labels
+        first, label = num2date(values[place], tz=self._tz), labels[place]
+        if f"{first:%Y}" not in label:
+            has_month = any(character.isalpha() for character in label)
+            missing = "%Y" if has_month else "%d %b %Y" if ":" in label else "%b %Y"
+            labels[place] = f"{label}\n{first:{missing}}"
         return labels
 
 
