@@ -11,7 +11,8 @@ LOWEST := .venv-lowest
 # An adapter's own tests must end: a check that hangs is a failure.
 LIMIT  := timeout 1800
 
-.PHONY: help setup demo test test-sktime test-gluonts test-lowest test-engines check lint types fuzz bench peers clean
+.PHONY: help setup demo test test-sktime test-gluonts test-lowest test-engines check lint types fuzz kills sanitize \
+	bench peers clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -78,6 +79,12 @@ check: lint types test  ## What CI runs
 
 fuzz: setup  ## Try hostile input for some minutes (FUZZ=60 for an hour): crashes, hangs, foreign errors
 	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(FUZZ),10)
+
+kills: setup  ## Kill fit, save, update and stream at random moments (KILLS=50 of each)
+	$(BIN)/python tests/hostile/kills.py --kills $(or $(KILLS),10)
+
+sanitize: setup  ## The kernels under AddressSanitizer and UndefinedBehaviorSanitizer (TOOL=valgrind: under valgrind)
+	PYTHON=$(BIN)/python tests/sanitize/run $(or $(TOOL),address) $(ARGUMENTS)
 
 bench: setup  ## Measure speed (writes benchmarks/results.json)
 	$(BIN)/python -m benchmarks

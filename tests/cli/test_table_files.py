@@ -1,6 +1,11 @@
 """Tables in files of many kinds."""
 
+import gzip
+import io
+import os
 import sys
+import threading
+from contextlib import nullcontext
 
 import pandas as pd
 import polars as pl
@@ -112,3 +117,50 @@ def test_names_are_text_whatever_they_look_like(tmp_path):
     assert found["name"].isna().tolist() == [False, False, False, True]
     assert found["ds"].tolist() == [0, 1, 2, 3]  # a time is never missing
     assert found["x"].isna().tolist() == [True, False, True, False]
+
+
+TWICE = "ds,y,x,y\n1,2,3,4\n2,3,4,5\n"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".tsv", ".txt", ""])
+def test_two_columns_of_one_name_in_a_file_are_refused(ending, tmp_path):
+    path = tmp_path / f"table{ending}"
+    text = TWICE.replace(",", "\t") if ending == ".tsv" else TWICE
+    path.write_bytes(gzip.compress(text.encode()) if ending == ".csv.gz" else text.encode())
+    with pytest.raises(TableFileError, match=r"^2 columns are called 'y' \(2 and 4\): which one is meant\?$"):
+        read_table(path)
+
+
+def test_two_columns_of_one_name_in_a_pipe_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TWICE.encode())))
+    with pytest.raises(TableFileError, match="2 columns are called 'y'"):
+        read_table("-")
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    for text, outcome in ((TWICE, pytest.raises(TableFileError, match="called 'y'")), ("ds,y\n1,2\n", nullcontext())):
+        writer = threading.Thread(target=fifo.write_text, args=(text,))
+        writer.start()
+        with outcome:
+            assert read_table(fifo)["y"].tolist() == [2]
+        writer.join()
+
+
+def test_two_columns_of_one_name_in_parquet_are_refused(tmp_path):
+    both = pa.Table.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["y", "y"])
+    pq.write_table(both, tmp_path / "table.parquet")
+    with pytest.raises(TableFileError, match=r"^2 columns are called 'y' \(1 and 2\)"):
+        read_table(tmp_path / "table.parquet")
+
+
+def test_columns_without_a_name_may_be_many(tmp_path):
+    (tmp_path / "table.csv").write_text("y,,\n1,2,3\n")  # as spreadsheets write empty columns
+    assert read_table(tmp_path / "table.csv")["y"].tolist() == [1]
+    (tmp_path / "table.csv").write_text("y,y.1\n1,2\n")  # names that pandas would give are names too
+    assert read_table(tmp_path / "table.csv").columns.tolist() == ["y", "y.1"]
+
+
+@pytest.mark.parametrize("ending", [".xlsx", ".ods", ".XLS"])
+def test_workbooks_are_refused_by_their_name(ending, tmp_path):
+    (tmp_path / f"table{ending}").write_bytes(b"PK\x03\x04")
+    with pytest.raises(TableFileError, match=f"not from '{ending.lower()}': save it as CSV"):
+        read_table(tmp_path / f"table{ending}")

@@ -1,16 +1,18 @@
 """What comes out: tables, the forecast object, backtests."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers.forecaster_tables import SHORT, TINY, head, make, series, walks
+from helpers.forecaster_tables import SHORT, TINY, head, make, rows_between, series, walks
 
 from smc_transformer import scores
 from smc_transformer.empirical import Samples
 from smc_transformer.forecaster import Forecaster, TableError
+from smc_transformer.support.tensor_files import read_tensors, write_tensors
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +95,9 @@ def test_a_plot_shows_the_numbers(two_targets):
     matplotlib.use("agg")
     forecast = two_targets.forecast(n_paths=50)
     ax = forecast.plot(series="b", target="z", history=walks(50, 50).assign(z=1.0))
-    median = next(line for line in ax.lines if line.get_label() == "median")
-    np.testing.assert_allclose(median.get_ydata(), forecast.quantile(0.5)["z-q-50"][4:])
+    mean = next(line for line in ax.lines if line.get_label() == "mean")
+    # As in the tables, after the last value before it.
+    np.testing.assert_allclose(mean.get_ydata(), [1.0, *forecast.table()["z"][4:]])
     assert forecast.plot(ax) is ax
     with pytest.raises(ValueError, match=r"has no series 'c'; it has \['a', 'b'\]"):
         forecast.plot(series="c")
@@ -234,7 +237,7 @@ def test_a_plot_covers_nothing_and_its_legend_tells_the_bands_apart(two_targets)
     ax = forecast.plot(history=history, level=[80, 95, 50])
     ax.figure.canvas.draw()
     legend = ax.get_legend()
-    assert [text.get_text() for text in legend.get_texts()] == ["observed", "95 %", "80 %", "50 %", "median"]
+    assert [text.get_text() for text in legend.get_texts()] == ["observed", "95 %", "80 %", "50 %", "mean"]
     shown = dict(zip(ax.get_legend_handles_labels()[1], legend.legend_handles, strict=True))
     shades = [matplotlib.colors.to_rgba(shown[f"{level} %"].get_facecolor()) for level in (95, 80, 50)]
     brightness = [sum(shade[:3]) for shade in shades]
@@ -244,9 +247,69 @@ def test_a_plot_covers_nothing_and_its_legend_tells_the_bands_apart(two_targets)
     np.testing.assert_allclose(drawn, shades)
     assert legend.get_window_extent().y0 >= ax.get_window_extent().y1 - 1  # above the chart, not over it
     assert ax.get_title(loc="left") == "a: y"
-    one_step = two_targets.forecast(h=1, n_paths=50).plot(level=[80])
+    one_step = replace(two_targets.forecast(h=1, n_paths=50), past=None).plot(level=[80])
     (bar,) = one_step.collections  # one step has no area: a bar instead
     (segment,) = bar.get_segments()
     lower, upper = two_targets.forecast(h=1, n_paths=50).interval(80).loc[0, ["y-lo-80", "y-hi-80"]]
     np.testing.assert_allclose(segment[:, 1], [lower, upper])
     matplotlib.pyplot.close("all")
+
+
+def observed(ax):
+    """Times and values of the line of what came before a forecast."""
+    (line,) = [line for line in ax.lines if line.get_label() == "observed"]
+    return line.get_xdata(), line.get_ydata()
+
+
+def test_a_plot_shows_the_last_rows_that_the_model_keeps(tmp_path):
+    pytest.importorskip("matplotlib").use("agg")
+    table = walks(60, 12)
+    forecaster = make(horizon=4).fit(head(table, 50), progress=False)
+    for known in (50, 55, 60):
+        rows = rows_between(table, 50, known)
+        if len(rows):
+            forecaster.update(rows_between(table, known - 5, known))
+        forecaster.save(tmp_path / "model")
+        for one in (forecaster, Forecaster.load(tmp_path / "model")):
+            times, values = observed(one.forecast(n_paths=5).plot(series="a"))
+            expected = table[(table["unique_id"] == "a") & (table["ds"] < known)].tail(20)  # five horizons
+            np.testing.assert_array_equal(times, expected["ds"])
+            np.testing.assert_array_equal(values, expected["y"])
+        times, values = observed(forecaster.forecast(n_paths=5).plot(series="b"))
+        np.testing.assert_array_equal(values, table[table["unique_id"] == "b"]["y"])
+
+
+def test_a_folder_of_a_release_that_kept_no_rows_is_drawn_without(tmp_path):
+    pytest.importorskip("matplotlib").use("agg")
+    make().fit(walks(40), progress=False).save(tmp_path / "model")
+    path = tmp_path / "model" / "states.safetensors"
+    tensors, header = read_tensors(path, ValueError)
+    older = {name: tensor for name, tensor in tensors.items() if name not in ("recent", "view/largest", "view/jump")}
+    for one in header["series"]:
+        del one["recent"]
+    write_tensors(path, older, header)
+    ax = Forecaster.load(tmp_path / "model").forecast(n_paths=5).plot()
+    assert len(observed(ax)[0]) == 0
+    assert len(ax.lines[-1].get_ydata()) == 4
+
+
+def test_a_line_is_not_drawn_across_missing_values_and_the_fan_opens_from_the_last_value():
+    pytest.importorskip("matplotlib").use("agg")
+    table = walks(40)
+    table.loc[30, "y"] = np.nan
+    table = table.drop(index=[34, 36])  # 35 is alone
+    forecaster = make().fit(table, progress=False)
+    for history in (None, table):
+        ax = forecaster.forecast(n_paths=5).plot(history=history)
+        times, values = observed(ax)
+        np.testing.assert_array_equal(times[np.isnan(values)], [30, 34, 36])
+        (alone,) = [line for line in ax.lines if line.get_marker() == "."]
+        np.testing.assert_array_equal(alone.get_xdata(), [35])
+        (mean,) = [line for line in ax.lines if line.get_label() == "mean"]
+        np.testing.assert_array_equal(mean.get_xdata(), range(39, 44))
+        assert mean.get_ydata()[0] == table["y"].iloc[-1]
+        (left, *_) = ax.collections[0].get_paths()[0].vertices
+        np.testing.assert_allclose(left, [39, table["y"].iloc[-1]])
+    earlier = forecaster.forecast(n_paths=5).plot(history=table[table["ds"] < 39])  # not the value before
+    (mean,) = [line for line in earlier.lines if line.get_label() == "mean"]
+    np.testing.assert_array_equal(mean.get_xdata(), range(40, 44))

@@ -1,10 +1,12 @@
 """Scaling: exact inverses, slopes, and statistics of training rows only."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.forecaster_tables import make, series, walks
 
 from smc_transformer.forecaster.scaling import Scaler
+from smc_transformer.forecaster.table import Series
 from smc_transformer.support.choices import SCALINGS
 
 
@@ -53,6 +55,28 @@ def test_a_constant_column_is_not_stretched_and_one_without_values_stays():
     for kind in SCALINGS:
         scaler = Scaler.fit(x, (kind, kind))
         np.testing.assert_array_equal(scaler.spread, 1.0)
+
+
+@pytest.mark.parametrize("kind", ["standard", "robust"])
+def test_a_column_that_moves_by_little_is_stretched(kind):
+    random = np.random.default_rng(0)
+    moves = random.normal(size=50)
+    for level, size in ((0.0, 2e-10), (0.0, 1e-100), (7.0, 2e-10), (-1e12, 1.0)):
+        x = (level + size * moves)[:, None]
+        scaled = Scaler.fit(x, (kind,)).transform(x)
+        assert 0.5 < scaled.std() < 2, (level, size)
+
+
+def test_a_series_that_never_changes_is_divided_by_a_share_of_its_size():
+    table = walks(60, 60, 60, 60)
+    table["y"] = table["y"].mask(table["unique_id"] == "c", 5.0).mask(table["unique_id"] == "d", 0.0)
+    panel = make(scaling="standard").fit(table, progress=False).fitted.panel
+    spreads = {name: scaler.spread[0] / panel.units[0] for name, scaler in panel.scalers.items()}
+    assert spreads["c"] == pytest.approx(0.05)
+    assert spreads["d"] == pytest.approx(0.01 * np.median([spreads[name] for name in "abc"]))
+    new = Series("e", pd.Index(range(9)), np.zeros((9, 1)), np.zeros((9, 0)))
+    known = [panel.scalers[name].spread for name in "abcd"]
+    assert panel.begin([new])[1][0].spread[0] == pytest.approx(0.01 * np.median(known))
 
 
 def test_statistics_come_from_training_rows_only():

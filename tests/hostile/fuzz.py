@@ -500,7 +500,7 @@ def work(folder, jobs, log, show):
             file.flush()
             chance = random.Random(f"{kind} {number}")
             signal.alarm(SECONDS)
-            said = ""
+            said, begun = "", time.monotonic()
             try:
                 outcome = getattr(cases, kind)(chance)
             except Hang:
@@ -516,13 +516,13 @@ def work(folder, jobs, log, show):
             for path in folder.glob("tmp*"):
                 shutil.rmtree(path, ignore_errors=True)
             said = " ".join(said.split()).encode(errors="replace").decode()[:300]
-            file.write(f"{kind} {number} {outcome} {said}\n")
+            file.write(f"{kind} {number} {outcome} {time.monotonic() - begun:.3f} {said}\n")
             file.flush()
 
 
 def run(jobs, *, show=False, until=float("inf")):
     """Counts by kind and outcome, and the bad cases; goes on in a new process after one that dies."""
-    counts, bad = {kind: Counter() for kind in KINDS}, []
+    counts, bad, seconds = {kind: Counter() for kind in KINDS}, [], dict.fromkeys(KINDS, 0.0)
     with tempfile.TemporaryDirectory() as name:
         folder, log = Path(name), Path(name) / "log"
         while jobs and time.monotonic() < until:
@@ -544,9 +544,11 @@ def run(jobs, *, show=False, until=float("inf")):
                     worker.kill()
                     worker.wait()
             for line in log.read_text(errors="replace").splitlines():
-                kind, number, outcome, *said = line.split(" ", 3)
+                kind, number, outcome, *rest = line.split(" ", 4)
                 if outcome != "begun":
+                    took, *said = rest
                     counts[kind][outcome] += 1
+                    seconds[kind] += float(took)
                     n_done += 1
                     if outcome in BAD or show:
                         bad.append(f"{kind} {number} {outcome} {' '.join(said)}")
@@ -559,7 +561,8 @@ def run(jobs, *, show=False, until=float("inf")):
                 bad.append(f"{kind} {number} {outcome} {worker.returncode}")
                 n_done += 1
             jobs = jobs[n_done:]
-    return {"cases": sum(map(Counter.total, counts.values())), "counts": counts, "bad": bad}
+    each = {kind: round(seconds[kind] / max(1, counts[kind].total()), 3) for kind in KINDS}
+    return {"cases": sum(map(Counter.total, counts.values())), "counts": counts, "seconds": each, "bad": bad}
 
 
 def main():

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from helpers.forecaster_tables import make, series, walks
 
@@ -92,6 +93,34 @@ def test_numbers_in_any_dress_are_numbers():
 def test_two_columns_of_a_name_are_refused(column):
     table = pd.concat((with_values([1.0, 2.0]), with_values([1.0, 2.0])[[column]]), axis=1)
     refused(table, WHOLE, f"the table has 2 columns '{column}'")
+    with pytest.raises(TableError, match="2 columns '" + column):
+        Forecaster(horizon=2).choose(table)
+    with pytest.raises(TableError, match="2 columns '" + column):
+        Forecaster(horizon=2).choose(pa.Table.from_arrays(list(map(pa.array, table.to_numpy().T)), list(table.columns)))
+
+
+def test_two_columns_of_a_name_among_which_the_target_would_be_chosen():
+    table = with_values(range(20)).rename(columns={"y": "sales"})
+    with pytest.raises(TableError, match="which column is to be forecast"):
+        Forecaster(horizon=2).choose(pd.concat((table, table[["sales"]]), axis=1))
+
+
+@pytest.fixture(scope="module")
+def ahead():
+    """A forecaster with an input that is known ahead."""
+    return make(future_inputs=["x"]).fit(series("a", np.sin(np.arange(40.0)), x=np.arange(40) % 2), progress=False)
+
+
+@pytest.mark.parametrize("column", ["unique_id", "ds", "y", "x"])
+def test_two_columns_of_a_name_ahead_are_refused(ahead, column):
+    table = pd.DataFrame({"unique_id": "a", "ds": [40, 41, 42, 43], "y": 1.0, "x": 0.0})
+    future, given = (table[[*columns]] for columns in (("unique_id", "ds", "x"), ("unique_id", "ds", "y")))
+    if column != "y":
+        with pytest.raises(TableError, match=f"2 columns '{column}'"):
+            ahead.predict(future=pd.concat((future, table[[column]]), axis=1), n_paths=2)
+    if column != "x":
+        with pytest.raises(TableError, match=f"2 columns '{column}'"):
+            ahead.scenario(pd.concat((given, table[[column]]), axis=1), future=future, n_paths=2)
 
 
 TIMES = {
@@ -200,6 +229,8 @@ def test_a_forecast_has_a_length_that_can_be_computed(fitted, steps):
         {"horizon": 10**9},
         {"input_size": 10**9},
         {"id_column": 3},
+        {"seasons": object()},
+        {"seasons": 3 + 4j},
         {"calendar": ["century"]},
     ],
     ids=lambda settings: str(settings)[:40],
@@ -209,3 +240,10 @@ def test_settings_that_cannot_be_are_errors_of_ours(settings):
         Forecaster(**settings)
     assert len(str(error.value)) < 2000
     assert "smc_transformer" in str(error.traceback[-1].path)  # raised by us, not by what we call
+
+
+@pytest.mark.parametrize("scaling", ["local", "standard"])
+def test_a_table_without_any_value_is_refused(scaling):
+    table = with_values(pd.array([None] * 5, dtype="Float64"))
+    with pytest.raises(TableError, match=r"nothing to learn from|too short to use"):
+        make(scaling=scaling).fit(table, progress=False)

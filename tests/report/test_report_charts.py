@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.command_tables import waves
+from matplotlib.figure import Figure
 
+from smc_transformer.charts.style import quiet_frame
 from smc_transformer.forecaster import Backtest, Forecaster
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.report.backtest_chart import backtest_chart
@@ -73,7 +75,7 @@ def test_fan_charts_have_one_legend_above_all_panels(trained, names):
     assert [axes.get_title(loc="left") for axes in figure.axes] == [f"{name}: y" for name in names]
     assert all(axes.get_legend() is None for axes in figure.axes)
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["observed", "95 %", "80 %", "median"]
+    assert [text.get_text() for text in legend.get_texts()] == ["observed", "95 %", "80 %", "mean"]
     assert legend.get_window_extent().y0 >= max(axes.get_window_extent().y1 for axes in figure.axes)
 
 
@@ -87,3 +89,25 @@ def test_surprises_are_marked(trained):
     np.testing.assert_allclose(marks.get_ydata(), found["value"])
     assert 1000.0 in marks.get_ydata()
     assert axes.get_title(loc="right") == f"{len(found)} of 79 values marked"
+
+
+def test_surprises_have_no_line_across_missing_values(trained):
+    table = waves(80, 60)
+    table.loc[[40, 41], "y"] = np.nan
+    surprise = Forecaster.load(trained / "model").score(table)
+    line = labelled(surprise_charts(surprise, SETTINGS, ["a"], 99).axes[0], "observed")
+    assert len(line.get_ydata()) == 79
+    assert np.isnan(line.get_ydata()).sum() == 2
+
+
+@pytest.mark.parametrize("start", ["2024-01-20", "2023-11-02 05:00"])
+def test_the_first_date_of_an_axis_tells_its_month_and_year(start):
+    axes = Figure().subplots()
+    times = pd.date_range(start, periods=30, freq="h" if ":" in start else "D")
+    axes.plot(times, np.arange(30.0))
+    quiet_frame(axes, times)
+    axes.figure.canvas.draw()
+    labels = [label.get_text() for label in axes.get_xticklabels() if label.get_text()]
+    assert times[0].strftime("%b") in labels[0]
+    assert times[0].strftime("%Y") in labels[0]
+    assert axes.xaxis.get_offset_text().get_text() == ""

@@ -60,7 +60,7 @@ def test_derived_generators_depend_on_every_number_and_on_their_order():
     assert derived_generator(3, 4).initial_seed() == derived_generator(3, 4).initial_seed()
 
 
-def test_progress_is_shown_on_terminals_only(monkeypatch):
+def test_progress_is_a_bar_on_terminals_and_a_line_now_and_then_elsewhere(monkeypatch):
     def shown(enabled):
         monkeypatch.setattr("sys.stderr", terminal := Terminal())
         with progress_report("training", 2, enabled=enabled) as report:
@@ -75,7 +75,10 @@ def test_progress_is_shown_on_terminals_only(monkeypatch):
     assert "nearly there" in shown(enabled=True)
     assert shown(enabled=False) == ""
     monkeypatch.setattr(Terminal, "isatty", lambda self: False)
-    assert shown(enabled=True) == ""
+    assert shown(enabled=True) == ""  # it was done before there was anything to say
+    monkeypatch.setattr("smc_transformer.support.progress.SECONDS_BETWEEN_LINES", 0.0)
+    assert shown(enabled=True) == "training: 2 of 2 after 0 seconds, nearly there\n"
+    assert shown(enabled=False) == ""
 
 
 def test_remarks_leave_standard_output_alone(capsys):

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
 
 INK = "#1f2933"
 BLUE = "#2166ac"
@@ -36,6 +37,15 @@ def draw_band(axes: Axes, times: Any, lower: Any, upper: Any, colour: Any, label
         axes.fill_between(times, lower, upper, color=colour, linewidth=0, label=label)
 
 
+def draw_observed(axes: Axes, times: Any, values: Any, *, width: float = 1.1) -> None:
+    """Observed values as a line with gaps where they are missing (NaN); one between two gaps is a dot."""
+    axes.plot(times, values, color=INK, linewidth=width, label="observed")
+    seen = np.concatenate(([False], np.isfinite(values), [False]))
+    alone = seen[1:-1] & ~seen[:-2] & ~seen[2:]
+    if alone.any():
+        axes.plot(times[alone], values[alone], ".", color=INK, markersize=3 * width)
+
+
 def quiet_frame(axes: Axes, times: Any) -> None:
     """Only the lines that are read: two sides, a light grid, and short dates if the times (of pandas) are some."""
     two_sides(axes)
@@ -46,7 +56,25 @@ def quiet_frame(axes: Axes, times: Any) -> None:
         zone = getattr(times.dtype, "tz", None)
         locator = AutoDateLocator(tz=zone)
         axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))
+        axes.xaxis.set_major_formatter(_ShortDates(locator, tz=zone, show_offset=False))
+
+
+class _ShortDates(ConciseDateFormatter):
+    """Short dates, the first of which tells the day, month and year that all leave out."""
+
+    def format_ticks(self, values: Any) -> list[str]:
+        labels = list(super().format_ticks(values))
+        self.offset_string = ""  # what the last one leaves out, at the other end of the axis
+        low = self.axis.get_view_interval()[0] if self.axis is not None else -np.inf
+        place = next((place for place, value in enumerate(values) if value >= low), None)
+        if place is None:
+            return labels
+        first, label = num2date(values[place], tz=self._tz), labels[place]
+        if f"{first:%Y}" not in label:
+            has_month = any(character.isalpha() for character in label)
+            missing = "%Y" if has_month else "%d %b %Y" if ":" in label else "%b %Y"
+            labels[place] = f"{label}\n{first:{missing}}"
+        return labels
 
 
 def two_sides(axes: Axes) -> None:

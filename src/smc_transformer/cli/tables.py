@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PARQUET = (".parquet", ".pq")
 TEXT = (".csv", ".tsv", ".txt", "")
+WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 MARK = "'"
 """Put before the cells of text columns, so that pandas does not read them as numbers or as missing."""
 STANDARD = "-"
@@ -44,6 +45,8 @@ def read_table(
     only an empty cell is missing. In the time column no number stands for a missing value.
     """
     dialect = dialect or Dialect()
+    if kind_of(path) in WORKBOOKS:
+        raise TableFileError(f"tables are read from CSV, TSV or Parquet, not from {kind_of(path)!r}: save it as CSV")
     table = _read_parquet(Path(path)) if kind_of(path) in PARQUET else _read_text(path, dialect, text_columns)
     if dialect.missing:
         numbers = table.select_dtypes("number").columns.difference([*text_columns, time_column], sort=False)
@@ -83,21 +86,56 @@ def _read_text(path: Path | str, dialect: Dialect, text_columns: Sequence[str]) 
     import pandas as pd
 
     separator = dialect.separator or ("\t" if kind_of(path) == ".tsv" else ",")
-    source = _standard_input() if str(path) == STANDARD else path
     texts = {column: lambda cell: MARK + cell for column in text_columns}
     try:
         with unpacking():
+            source = _readable_twice(path)
+            _check_header(source, separator)
             table = pd.read_csv(source, sep=separator, decimal=dialect.decimal, converters=texts)
     except pd.errors.EmptyDataError:
         raise TableFileError("the file is empty") from None
     except UnicodeDecodeError as error:
         raise TableFileError(f"the file is not text in UTF-8: {error}") from None
+    except TableFileError:
+        raise
     except (ValueError, TypeError, OverflowError, RecursionError) as error:  # of pandas, such as cells without end
         raise TableFileError(f"the file cannot be read as a table: {' '.join(str(error).split())}") from None
     for column in table.columns.intersection(list(texts)):
         names = table[column].str.removeprefix(MARK)
         table[column] = names.where(names != "", None)
     return table
+
+
+def _readable_twice(path: Path | str) -> Any:
+    """A file whose header can be read before the rest: what comes through a pipe is read into memory."""
+    if str(path) == STANDARD:
+        return io.BytesIO(_standard_input().read())
+    if Path(path).is_fifo():
+        with opened(Path(path), "r") as file:
+            return io.BytesIO(file.read())
+    return path
+
+
+def _check_header(source: Any, separator: str) -> None:
+    """That no name stands twice in the first line: pandas would call the second `y` "y.1", and use the first."""
+    import pandas as pd
+
+    header = pd.read_csv(source, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False)
+    if isinstance(source, io.BytesIO):
+        source.seek(0)
+    _check_names(header.iloc[0].tolist())
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """That every column that has a name has one of its own."""
+    from smc_transformer.support.checks import shown  # loads torch
+
+    for name in names:
+        if name and names.count(name) > 1:
+            places = " and ".join(str(place) for place, other in enumerate(names, start=1) if other == name)
+            raise TableFileError(
+                f"{names.count(name)} columns are called {shown(name)} ({places}): which one is meant?"
+            )
 
 
 def _standard_input() -> Any:
@@ -117,11 +155,15 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
         with unpacking(), opened(path, "r") as file:
             source = io.BytesIO(file.read())
     try:
+        _check_names(import_module("pyarrow.parquet").read_schema(source).names)
         table = pd.read_parquet(source)
+    except TableFileError:
+        raise
     except (ValueError, OSError) as error:  # pyarrow's own errors are of both kinds
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise TableFileError(f"the file cannot be read as Parquet (truncated, or another format): {error}") from None
+        said = " ".join(str(error).split())
+        raise TableFileError(f"the file cannot be read as Parquet (truncated, or another format): {said}") from None
     # pandas may have written columns as an index: those with names belong to the table.
     named = [name for name in table.index.names if name is not None]
     return table.reset_index(level=named) if named else table

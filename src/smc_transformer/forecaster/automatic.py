@@ -129,9 +129,8 @@ def _target(table: pd.DataFrame, asked: Mapping[str, Any]) -> str:
     taken |= {name for role in ("future_inputs", "past_inputs") for name in _names(asked.get(role) or ())}
     if "y" in table.columns and "y" not in taken:
         return "y"
-    numeric = [
-        str(name) for name in table.columns if name not in taken and pd.api.types.is_numeric_dtype(table[name].dtype)
-    ]
+    kinds = zip(table.columns, table.dtypes, strict=True)
+    numeric = [str(name) for name, kind in kinds if name not in taken and pd.api.types.is_numeric_dtype(kind)]
     if len(numeric) != 1:
         raise TableError(
             f"which column is to be forecast? There is none called 'y', and {len(numeric)} others hold numbers "

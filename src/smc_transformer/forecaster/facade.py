@@ -145,8 +145,9 @@ class Forecaster:
 
         The last `val_size` rows of each series are held out, to choose weights and the width of intervals by: 0, or at
         least the horizon. None: the horizon, or for few series up to a fifth of the rows; 0 for series that are too
-        short for that. A progress bar is shown where there is a terminal. With a `checkpoint`, a folder, a training
-        that was interrupted is resumed by the same call with the same settings and table.
+        short for that. Progress is shown by a bar where there is a terminal, elsewhere by a line now and then. With a
+        `checkpoint`, a folder, a training that was interrupted is resumed by the same call with the same settings and
+        table.
 
         In a process group of torch.distributed each process calls it with a table of its own series, which nobody else
         has: one model is trained on all of them, and each process follows its own (docs/scale.md). A checkpoint can be
@@ -413,7 +414,7 @@ class Forecaster:
         judged = fitted.update(self.read(df_new, after=last_times), doubt)
         return surprise_table(self.settings, judged, levels, doubt)
 
-    def score(self, df: Any, level: Numbers = (80, 95), *, errors: str = "raise") -> Any:
+    def score(self, df: Any, level: Numbers = (95, 99), *, errors: str = "raise") -> Any:
         """How surprising each observed value is, before it is seen: for finding anomalies.
 
         Each series is followed from its first complete row on, which nothing predicts. The answer has a row for each

@@ -14,7 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.following import Follower, Judgement, Revise
-from smc_transformer.forecaster.forecast import Forecast
+from smc_transformer.forecaster.forecast import Forecast, Past
+from smc_transformer.forecaster.frequency import times_until
 from smc_transformer.forecaster.horizon_units import stretched, to_model, to_table
 from smc_transformer.forecaster.panel import Panel, Viewed, ViewState
 from smc_transformer.forecaster.paths import draw_futures, draw_scenario
@@ -39,12 +40,22 @@ FEW_PATHS = 100
 """Independent paths below which a scenario comes with a warning in the log."""
 
 
+HORIZONS_KEPT, MOST_KEPT = 5, 500
+"""Last rows of each series that a model keeps, in horizons and in all: what pictures show before a forecast."""
+
+
+def n_recent(settings: Settings) -> int:
+    """How many of the last rows of each series are kept."""
+    return min(HORIZONS_KEPT * settings.horizon, MOST_KEPT)
+
+
 class Followed(NamedTuple):
     """What is known of a followed series beside its particles."""
 
     last_time: Any
     view: ViewState  # how it is seen from there
     runs: tuple[int, ...]  # of each modelled column, how many of its last values were outside what is believed
+    recent: Float[np.ndarray, "row modelled"]  # its last rows, to be drawn before forecasts
 
 
 class Following(NamedTuple):
@@ -74,11 +85,12 @@ class Ready(NamedTuple):
         """The same series, seen as it is when some of its values are not believed."""
         return Ready(viewed._replace(series=self.series), state, rows)
 
-    def after(self, judgement: Judgement) -> Followed:
-        """The series after its rows, of which the first may not have been judged."""
+    def after(self, judgement: Judgement, n_kept: int, before: Followed | None = None) -> Followed:
+        """The series after its rows, of which the first may not have been judged; so many of the last are kept."""
         runs = judgement.runs
         last = runs[-1] if len(runs) else runs.new_zeros(runs.shape[-1])
-        return Followed(self.series.times[-1], self.state, tuple(last.tolist()))
+        rows = self.series.values if before is None else np.concatenate((before.recent, self.series.values))
+        return Followed(self.series.times[-1], self.state, tuple(last.tolist()), rows[-n_kept:].copy())
 
 
 class Judged(NamedTuple):
@@ -181,7 +193,7 @@ class Fitted:
         )
         fleet = Fleet(([ready[number].series.name for number in numbers], state) for numbers, state in parts)
         both = list(zip(ready, judgements, strict=True))
-        followed = {one.series.name: one.after(judgement) for one, judgement in both}
+        followed = {one.series.name: one.after(judgement, n_recent(self.settings)) for one, judgement in both}
         after_first = ((one.viewed.rows(slice(1, None)), judgement) for one, judgement in both)
         judged = [Judged(one.series, one.scaler, judgement) for one, judgement in after_first]
         return Following(fleet, followed), judged
@@ -224,7 +236,8 @@ class Fitted:
             stepped += [([names[place] for place in places], state) for places, state in parts]
             for one, judgement in zip(together, judgements, strict=True):
                 judged.append(Judged(one.series, one.viewed.scaler, judgement))
-                followed[one.series.name] = one.after(judgement)
+                name = one.series.name
+                followed[name] = one.after(judgement, n_recent(self.settings), known[name])
         for names, state in stepped:
             fleet.put(names, state)
         fleet.add(begun.fleet.blocks())
@@ -257,7 +270,8 @@ class Fitted:
         widths = self.panel.widths_of(known.shape[1])
         scaled = stretched(futures.paths[..., :n_targets].double().numpy(), widths)
         spreads = np.stack([np.atleast_2d(scaler.spread) for scaler in scalers]) * widths[:, None]
-        squares = torch.from_numpy(spreads**2)
+        with np.errstate(over="ignore"):  # a variance may be infinite where its values are not
+            squares = torch.from_numpy(spreads**2)
         for name, own in zip(names, scaled, strict=True):
             if np.isnan(own).any():
                 raise ValueError(
@@ -273,6 +287,7 @@ class Fitted:
             id_column=settings.id_column,
             time_column=settings.time_column,
             freq=settings.freq,
+            past=self._past(following, names),
             scalers=scalers,
             first=self.model.observation.mixture(equal.unsqueeze(-1), futures.first.unsqueeze(2)),
             parts=VarianceParts(
@@ -317,11 +332,20 @@ class Fitted:
             id_column=settings.id_column,
             time_column=settings.time_column,
             freq=settings.freq,
+            past=self._past(following, names),
             scalers=scalers,
             first=None,
             parts=None,
             worth=drawn.effective.numpy(),
         )
+
+    def _past(self, following: Following, names: Sequence[Name]) -> tuple[Past, ...]:
+        """The last rows of series."""
+        n_targets, freq, found = len(self.settings.targets), self.settings.freq, []
+        for name in names:
+            one = following.series[name]
+            found.append(Past(times_until(one.last_time, len(one.recent), freq), one.recent[:, :n_targets]))
+        return tuple(found)
 
     def _ahead(
         self, following: Following, future: Mapping[Name, Series]

@@ -7,7 +7,7 @@ Two things are exact instead of sampled: the density of the first step, and the 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from jaxtyping import Float
 from smc_transformer.empirical import Samples
 from smc_transformer.forecaster import questions
 from smc_transformer.forecaster.columns import check_alias, column_stem, quantile_end
+from smc_transformer.forecaster.frequency import Frequency, times_after, with_absent_times
 from smc_transformer.forecaster.names import name_array, rows_called, with_names
 from smc_transformer.forecaster.periods import as_shown
 from smc_transformer.forecaster.scaling import Scaler
@@ -24,9 +25,7 @@ from smc_transformer.forecaster.table import (
     Name,
     TableError,
     as_pandas,
-    as_timestamps,
     check_columns,
-    in_zone_of,
     with_times,
 )
 from smc_transformer.predictive import Mixture, VarianceParts
@@ -36,6 +35,13 @@ from smc_transformer.support.randomness import as_generator
 Number: TypeAlias = int | float
 Numbers: TypeAlias = Number | Sequence[Number]
 """One number or several."""
+
+
+class Past(NamedTuple):
+    """The last rows of a series before its forecast."""
+
+    times: pd.Index
+    values: Float[np.ndarray, "row target"]  # NaN is missing
 
 
 @dataclass(frozen=True)
@@ -53,8 +59,9 @@ class Forecast:
     first: Mixture | None
     # Of each step and target, in the squares of the user's units (see `variance_parts`). None: a scenario.
     parts: VarianceParts | None
+    past: tuple[Past, ...] | None = None  # of each series
+    freq: Frequency | None = None  # of the times, which tables show as periods if it says so
     worth: Float[np.ndarray, "series"] | None = None  # how many independent paths there are; None: all
-    freq: Any = None  # of the times, which tables show as periods if it says so
 
     @cached_property
     def distribution(self) -> Samples:
@@ -222,15 +229,17 @@ class Forecast:
         series: Name | None = None,
         target: str | None = None,
         history: Any = None,
-        level: Sequence[Number] = (95, 80, 50),
+        level: Numbers = (80, 95),
     ) -> Any:
         """A fan chart of one series and target (None: the first), its legend above it; returns matplotlib's axes.
 
-        Bands hold `level` percent. The values of the series in the table `history` are drawn before the forecast.
+        The line is the mean, as in the tables; bands hold `level` percent. What came before is drawn too: the values
+        of the series in the table `history`, or its last rows, which the model keeps. The fan opens from the last
+        value, if that is the one before the first step.
         """
         import matplotlib.pyplot as plt
 
-        from smc_transformer.charts.style import BLUE, INK, band_shades, draw_band, legend_above, quiet_frame
+        from smc_transformer.charts import style
 
         if ax is None:
             ax = plt.figure(figsize=(8, 3.5), layout="constrained").subplots()
@@ -238,23 +247,38 @@ class Forecast:
         if name not in self.names:
             raise ValueError(f"the forecast has no series {name!r}; it has {list(self.names)}")
         number, place = self.names.index(name), self.place_of(target)
-        column = self.targets[place]
-        times = self.times[number]
-        if history is not None:
-            past = with_names(as_pandas(history), self.id_column, (name,))
-            past = rows_called(past, self.id_column, name)
-            when = past[self.time_column]
-            if isinstance(times, pd.DatetimeIndex):
-                when = in_zone_of(as_timestamps(when, self.time_column), times, "history")
-            ax.plot(when, past[column], color=INK, linewidth=1.1, label="observed")
-        for percent, shade in band_shades(check_levels(level)).items():
-            lower, upper = (end[number, :, place] for end in self.distribution.interval(percent / 100))
-            draw_band(ax, times, lower, upper, shade, f"{percent:g} %")
-        median = self.distribution.quantile(0.5)[number, :, place]
-        ax.plot(times, median, color=BLUE, linewidth=1.8, marker="o" if len(times) == 1 else None, label="median")
-        quiet_frame(ax, times)
-        legend_above(ax, f"{name}: {column}")
+        column, times = self.targets[place], self.times[number]
+        before = self._before(number, place, history)
+        last = None  # the value that the fan opens from
+        if before is not None:
+            style.draw_observed(ax, *before)
+            if len(before[1]) and np.isfinite(before[1][-1]) and self._is_next(before[0][-1], times[0]):
+                last = before[0][-1:], before[1][-1:]
+        for percent, shade in style.band_shades(check_levels(level)).items():
+            ends = (end[number, :, place].numpy() for end in self.distribution.interval(percent / 100))
+            style.draw_band(ax, *_opened(last, times, *ends), shade, f"{percent:g} %")
+        mean = self.distribution.mean[number, :, place].numpy()
+        marker = "o" if len(times) == 1 and last is None else None
+        ax.plot(*_opened(last, times, mean), color=style.BLUE, linewidth=1.8, marker=marker, label="mean")
+        style.quiet_frame(ax, times)
+        style.legend_above(ax, f"{name}: {column}")
         return ax
+
+    def _before(self, number: int, place: int, history: Any) -> tuple[pd.Index, Float[np.ndarray, "row"]] | None:
+        """Times and values before a forecast, NaN where there are none."""
+        if history is None:
+            if self.past is None:
+                return None
+            return self.past[number].times, self.past[number].values[:, place]
+        table = with_names(as_pandas(history), self.id_column, (self.names[number],))
+        table = with_times(table, self.time_column, self.times[0])
+        check_columns(table, (self.id_column, self.time_column, self.targets[place]))
+        table = rows_called(table, self.id_column, self.names[number])
+        times, values = pd.Index(table[self.time_column]), table[self.targets[place]].to_numpy(float, na_value=np.nan)
+        return (times, values) if self.freq is None else with_absent_times(times, values, self.freq)
+
+    def _is_next(self, time: Any, first: Any) -> bool:
+        return self.freq is not None and times_after(time, 1, self.freq)[0] == first
 
     def _mean(self) -> dict[str, Any]:
         each = [self.paths[..., number].mean(axis=1) for number in range(len(self.targets))]
@@ -307,3 +331,10 @@ def check_levels(level: Numbers) -> list[Number]:
 
 def _chain(indexes: Sequence[pd.Index]) -> pd.Index:
     return indexes[0].append(list(indexes[1:]))
+
+
+def _opened(last: tuple[pd.Index, Any] | None, times: pd.Index, *lines: Float[np.ndarray, "_"]) -> tuple[Any, ...]:
+    """Times and lines of a forecast, from the last value before it if there is one."""
+    if last is None:
+        return times, *lines
+    return last[0].append(times), *(np.concatenate((last[1], line)) for line in lines)

@@ -71,6 +71,29 @@ def times_after(last: Any, n: int, freq: Frequency) -> pd.Index:
     return pd.Index(range(int(last) + freq, int(last) + freq * n + 1, freq), dtype="int64")
 
 
+def times_until(last: Any, n: int, freq: Frequency) -> pd.Index:
+    """The last n times of the grid up to one of them."""
+    if isinstance(freq, str):
+        with _in_reach(last):
+            return pd.date_range(end=last, periods=n, freq=freq)
+    return pd.Index(range(int(last) - freq * (n - 1), int(last) + 1, freq), dtype="int64")
+
+
+def with_absent_times(
+    times: pd.Index, values: Float[np.ndarray, "row"], freq: Frequency
+) -> tuple[pd.Index, Float[np.ndarray, "time"]]:
+    """Values at all times of the grid from the first to the last, NaN where there are none; unsorted ones stay."""
+    if len(times) < 2 or not times.is_monotonic_increasing or not times.is_unique:
+        return times, values
+    grid = times_between(times[0], times[-1], freq)
+    places = grid.get_indexer(times)
+    if (places < 0).any():
+        return times, values
+    full = np.full(len(grid), np.nan)
+    full[places] = values
+    return grid, full
+
+
 @contextlib.contextmanager
 def _in_reach(start: Any) -> Iterator[None]:
     try:

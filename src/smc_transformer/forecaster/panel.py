@@ -21,7 +21,7 @@ from torch import Tensor
 from smc_transformer.forecaster.calendar import calendar_features
 from smc_transformer.forecaster.limits import check_for_statistics, scale
 from smc_transformer.forecaster.pooling import pooled_largest, pooled_moments
-from smc_transformer.forecaster.scaling import Scaler
+from smc_transformer.forecaster.scaling import SHARE_OF_CONSTANT, Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError
 from smc_transformer.forecaster.view.bank import Bank, BankState
@@ -92,12 +92,18 @@ class Panel:
         if settings.is_local:
             columns = [column for series in training for column in series.values.T if not np.isnan(column).all()]
             bank, counts = Bank(settings.seasons, settings.horizon), settings.support() is not None
-            view = LocalView.fit(bank, counts, _some_of_all(columns))
+            some = _some_of_all(columns)
+            if not some:
+                raise TableError(f"there is nothing to learn from: {list(settings.modelled)} are missing in all rows")
+            view = LocalView.fit(bank, counts, some)
             rows = np.concatenate([series.values for series in training])
             own = (np.nan_to_num(rows[:, : len(settings.targets)]) >= 0).all(axis=0)
             positive = tuple(np.all(processes.gather(own), axis=0).tolist())
             return cls(settings, known_scaler, units, {}, view, positive)
         plain = processes.together(lambda: {series.name: _own_scaler(series, settings) for series in training})
+        everywhere = chain(*processes.gather([scaler.spread for scaler in plain.values()]))
+        zeros = _spread_of_zeros(list(everywhere), len(settings.modelled))
+        plain = {name: scaler.with_spread(zeros) for name, scaler in plain.items()}
         if settings.support() is None:
             levels = [scale(series, series.values, settings.modelled, plain[series.name]) for series in training]
             units = _typical_changes(levels)
@@ -209,7 +215,10 @@ class Panel:
     def _scaler(self, series: Series) -> Scaler:
         """That of the fit, or for a series that was not in it that of these rows."""
         found = self.scalers.get(series.name)
-        return _own_scaler(series, self.settings).in_units(self.units) if found is None else found
+        if found is not None:
+            return found
+        zeros = _spread_of_zeros(self.scalers.values(), len(self.settings.modelled)) / self.units
+        return _own_scaler(series, self.settings).with_spread(zeros).in_units(self.units)
 
     def _look(
         self,
@@ -267,7 +276,14 @@ def _own_scaler(series: Series, settings: Settings) -> Scaler:
             f"and at least {FEWEST_ROWS} are needed"
         )
     check_for_statistics(series, series.values, settings.modelled)
-    return Scaler.fit(series.values, settings.kinds())
+    return Scaler.fit(series.values, settings.kinds(), constants=SHARE_OF_CONSTANT)
+
+
+def _spread_of_zeros(found: list[Float[np.ndarray, "column"]], n_columns: int) -> Float[np.ndarray, "column"]:
+    """What a series that is always 0, and has no size of its own, is divided by: a small share of what others are."""
+    spreads = np.stack(found or [np.ones(n_columns)])
+    known = [column[~np.isnan(column)] for column in spreads.T]
+    return np.array([SHARE_OF_CONSTANT * (np.median(column) if len(column) else 1.0) for column in known])
 
 
 def _check_all(settings: Settings, training: list[Series]) -> None:

@@ -6,7 +6,8 @@
     "robust"     minus the median, by the interquartile range over 1.349 (that of a unit normal)
     "log1p"      log(1 + y), then "standard"; for counts and other values of at least 0
 
-Statistics come from the rows that are given; missing values do not count. A column that never changes is not stretched.
+Statistics come from the rows that are given; missing values do not count. A column that never changes is not stretched,
+or, where it is to have intervals in proportion, by a small share of its size.
 """
 
 import warnings
@@ -18,6 +19,10 @@ from jaxtyping import Bool, Float
 
 _NORMAL_RANGE = 1.3489795003921634
 """Interquartile range of a standard normal."""
+_ROUNDING = 1e-12
+"""What rounding leaves of a constant column, relative to its value, is less."""
+SHARE_OF_CONSTANT = 0.01
+"""Spread of a series that never changes, relative to its size: it may still jump."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,14 @@ class Scaler:
     spread: Float[np.ndarray, "*row column"]  # what it is divided by then
 
     @classmethod
-    def fit(cls, values: Float[np.ndarray, "row column"], kinds: tuple[str, ...]) -> "Scaler":
-        """The map that the statistics of these rows ask for; NaN is missing."""
+    def fit(
+        cls, values: Float[np.ndarray, "row column"], kinds: tuple[str, ...], *, constants: float | None = None
+    ) -> "Scaler":
+        """The map that the statistics of these rows ask for; NaN is missing.
+
+        A column that never changes is divided by 1, or with `constants` by that share of its size, if it has any: one
+        that is always 0 then has the spread NaN.
+        """
         shift, spread = np.zeros(len(kinds)), np.ones(len(kinds))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of columns without any value, which stay as they are
@@ -44,7 +55,7 @@ class Scaler:
                     # More than half of the values may be the same: then the deviation has to do.
                     width = (high - low) / _NORMAL_RANGE if high > low else width
                 shift[number], spread[number] = middle, width
-        return cls._of(kinds, shift, spread)
+        return cls._of(kinds, shift, spread, constants)
 
     @classmethod
     def standard(cls, mean: Float[np.ndarray, "column"], deviation: Float[np.ndarray, "column"]) -> "Scaler":
@@ -53,11 +64,22 @@ class Scaler:
 
     @classmethod
     def _of(
-        cls, kinds: tuple[str, ...], middle: Float[np.ndarray, "column"], width: Float[np.ndarray, "column"]
+        cls,
+        kinds: tuple[str, ...],
+        middle: Float[np.ndarray, "column"],
+        width: Float[np.ndarray, "column"],
+        constants: float | None = None,
     ) -> "Scaler":
         shift = np.where(np.isfinite(middle), middle, 0.0)
+        size = np.abs(shift)
+        instead = np.ones(len(kinds)) if constants is None else np.where(size > 0, constants * size, np.nan)
         # What rounding leaves of a constant column is no spread.
-        return cls(kinds, shift, np.where(width > 1e-9 * np.maximum(1.0, np.abs(shift)), width, 1.0))
+        changes = (width > _ROUNDING * size) | (np.array(kinds) == "none")
+        return cls(kinds, shift, np.where(changes, width, instead))
+
+    def with_spread(self, of_zeros: Float[np.ndarray, "column"]) -> "Scaler":
+        """The same map, with these spreads where it has none."""
+        return Scaler(self.kinds, self.shift, np.where(np.isnan(self.spread), of_zeros, self.spread))
 
     def in_units(self, units: Float[np.ndarray, "column"]) -> "Scaler":
         """The same map, followed by a division."""

@@ -115,6 +115,8 @@ class Settings(FrozenSettings):
             if name in ("targets", "future_inputs", "past_inputs", "calendar"):
                 found[name] = _names(value, name)
             elif name == "seasons":
+                if not isinstance(value, (int, Iterable)):
+                    raise TypeError(f"seasons must be whole numbers of rows, got {shown(value)}")
                 found[name] = (value,) if isinstance(value, int) else tuple(value)
             elif value is None or isinstance(value, Mapping):
                 plain = {key: one.item() if isinstance(one, np.generic) else one for key, one in (value or {}).items()}

@@ -6,7 +6,7 @@
 #include "common.h"
 
 /* One head of one row as (size, padded steps), so that vectors run over steps; one vector more for reading ahead. */
-static void transpose_head(const real *x, count steps, count d, count size, count stride, real *out)
+SHARED void transpose_head(const real *x, count steps, count d, count size, count stride, real *out)
 {
     for (count t = 0; t < steps; t++)
         for (count i = 0; i < size; i++) out[i * stride + t] = x[t * d + i];

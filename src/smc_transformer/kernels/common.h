@@ -30,6 +30,8 @@ typedef int64_t count; /* sizes and indices, as torch counts */
 enum { LANES = VECTOR_BYTES / sizeof(real), PADDING = 64 / sizeof(real), BLOCK = 8 }; /* BLOCK: rows in a block */
 typedef real vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
 
+#define SHARED static __attribute__((unused)) /* a function of a header, of which each source takes what it needs */
+
 static inline vector load(const real *x) { return *(const vector *)x; }
 static inline void store(real *x, vector v) { *(vector *)x = v; }
 

@@ -31,13 +31,13 @@ typedef struct {
 
 static inline count n_gates(const Encoder *encoder) { return encoder->recurrent ? 3 * encoder->d : encoder->d; }
 
-static void prepare_encoder(EncoderWeights *weights, const Encoder *encoder)
+SHARED void prepare_encoder(EncoderWeights *weights, const Encoder *encoder)
 {
     weights->weight = transposed(encoder->weight, n_gates(encoder), encoder->width);
     weights->recurrent = encoder->recurrent ? transposed(encoder->recurrent, 3 * encoder->d, encoder->d) : scratch(1);
 }
 
-static void prepare_encoder_rows(EncoderRows *rows, const Encoder *encoder, count n_rows)
+SHARED void prepare_encoder_rows(EncoderRows *rows, const Encoder *encoder, count n_rows)
 {
     rows->inputs = scratch(n_rows * padded(encoder->width));
     rows->gates = scratch(n_rows * padded(3 * encoder->d));
@@ -73,7 +73,7 @@ static inline void see(const Encoder *encoder, const real *x, const real *previo
 }
 
 /* Embeddings of a block of rows whose inputs are in rows->inputs; `hidden` and `out` have padded(d) a row. */
-static void embed_block(const Encoder *encoder, const EncoderWeights *weights, EncoderRows *rows, const real *hidden,
+SHARED void embed_block(const Encoder *encoder, const EncoderWeights *weights, EncoderRows *rows, const real *hidden,
                         real *out)
 {
     count d = encoder->d, stride = padded(d), wide = padded(3 * d);

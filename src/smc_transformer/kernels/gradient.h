@@ -17,7 +17,7 @@ typedef struct {
 } Sums;
 
 /* Lays the sums out in memory (NULL: nowhere); returns how many numbers they are. */
-static count place_sums(Sums *sums, const Layer *layer, real *memory)
+SHARED count place_sums(Sums *sums, const Layer *layer, real *memory)
 {
     count d = padded(layer->d), wide = padded(layer->d_ff), out = padded(layer->n_out), used = 0;
     count net = layer->inner != NULL;
@@ -37,7 +37,7 @@ static count place_sums(Sums *sums, const Layer *layer, real *memory)
 }
 
 /* Weights (n_out, n_in) as they are, with padded rows: for products with gradients. */
-static real *with_padding(const real *weight, count n_out, count n_in)
+SHARED real *with_padding(const real *weight, count n_out, count n_in)
 {
     real *result = scratch(padded(n_out) * padded(n_in));
     if (result)
@@ -46,7 +46,7 @@ static real *with_padding(const real *weight, count n_out, count n_in)
 }
 
 /* sums += gradient^T x over rows: the gradient of a weight (n_out, n_in). */
-static void add_outer(const real *restrict gradient, count n_out, const real *restrict x, count n_in, count n_rows,
+SHARED void add_outer(const real *restrict gradient, count n_out, const real *restrict x, count n_in, count n_rows,
                       real *restrict sums)
 {
     count g_stride = padded(n_out), x_stride = padded(n_in);
@@ -68,7 +68,7 @@ static void add_outer(const real *restrict gradient, count n_out, const real *re
 }
 
 /* out += x weight for all rows. */
-static void multiply_rows(const real *x, count n_in, const real *weight, real *out, count n_out, count n_rows)
+SHARED void multiply_rows(const real *x, count n_in, const real *weight, real *out, count n_out, count n_rows)
 {
     for (count row = 0; row < n_rows; row += BLOCK)
         multiply(x + row * padded(n_in), n_in, weight, out + row * padded(n_out), n_out);
@@ -111,7 +111,7 @@ typedef struct {
 
 enum { N_WEIGHTS = sizeof(Weights) / sizeof(real *), N_MATRICES = sizeof(ReadOut) / sizeof(real *) };
 
-static void prepare_weights(Weights *weights, const Layer *layer)
+SHARED void prepare_weights(Weights *weights, const Layer *layer)
 {
     count d = layer->d, d_ff = layer->d_ff;
     weights->output = transposed(layer->output, d, d);
@@ -123,7 +123,7 @@ static void prepare_weights(Weights *weights, const Layer *layer)
     weights->projection_as_is = with_padding(layer->projection, layer->n_out, d);
 }
 
-static void prepare_read_out(ReadOut *rows, const Layer *layer, count n_rows)
+SHARED void prepare_read_out(ReadOut *rows, const Layer *layer, count n_rows)
 {
     count d_ff = layer->inner ? layer->d_ff : 1, whole = (n_rows + BLOCK - 1) / BLOCK * BLOCK;
     real **matrices[] = {&rows->last, &rows->hidden, &rows->standard_1, &rows->standard_2, &rows->second_gradient,
@@ -137,7 +137,7 @@ static void prepare_read_out(ReadOut *rows, const Layer *layer, count n_rows)
 }
 
 /* The same rows from `first` on. */
-static ReadOut rows_from(const ReadOut *rows, const Layer *layer, count first)
+SHARED ReadOut rows_from(const ReadOut *rows, const Layer *layer, count first)
 {
     count d = first * padded(layer->d), wide = layer->inner ? first * padded(layer->d_ff) : 0;
     return (ReadOut){
@@ -151,7 +151,7 @@ static ReadOut rows_from(const ReadOut *rows, const Layer *layer, count first)
 }
 
 /* h = LN(z + e), y = LN(h + FFN(h)): from z + e in rows->last to y, in its place. */
-static void go_through_net(const Layer *layer, const Weights *weights, ReadOut *rows, count n_rows)
+SHARED void go_through_net(const Layer *layer, const Weights *weights, ReadOut *rows, count n_rows)
 {
     count d = layer->d, stride = padded(d), wide = padded(layer->d_ff);
     if (!layer->inner) return; /* the projection sees z + e itself */
@@ -175,7 +175,7 @@ static void go_through_net(const Layer *layer, const Weights *weights, ReadOut *
 }
 
 /* From the gradient of the read-out, in rows->out_gradient, to that of z + e; adds up those of biases and gains. */
-static void go_back_through_net(const Layer *layer, const Weights *weights, ReadOut *rows, count n_rows, Sums *sums)
+SHARED void go_back_through_net(const Layer *layer, const Weights *weights, ReadOut *rows, count n_rows, Sums *sums)
 {
     count d = layer->d, d_ff = layer->d_ff, stride = padded(d), wide = padded(d_ff), n_out = layer->n_out;
     real *last = layer->inner ? rows->second_gradient : rows->gradient; /* that of what the projection sees */
@@ -205,7 +205,7 @@ static void go_back_through_net(const Layer *layer, const Weights *weights, Read
 }
 
 /* The gradients of the read-out's weights, and of Wo, whose inputs are the contexts. */
-static void add_weights(const Layer *layer, const ReadOut *rows, const real *context, count n_rows, Sums *sums)
+SHARED void add_weights(const Layer *layer, const ReadOut *rows, const real *context, count n_rows, Sums *sums)
 {
     count d = layer->d, d_ff = layer->d_ff;
     add_outer(rows->out_gradient, layer->n_out, rows->last, d, n_rows, sums->projection);
@@ -215,14 +215,14 @@ static void add_weights(const Layer *layer, const ReadOut *rows, const real *con
     add_outer(rows->middle_gradient, d_ff, rows->hidden, d, n_rows, sums->inner);
 }
 
-static int all_there(real **parts, int n)
+SHARED int all_there(real **parts, int n)
 {
     for (int i = 0; i < n; i++)
         if (!parts[i]) return 0;
     return 1;
 }
 
-static void free_all(real **parts, int n)
+SHARED void free_all(real **parts, int n)
 {
     for (int i = 0; i < n; i++) free(parts[i]);
 }

@@ -20,7 +20,7 @@ typedef struct {
     real *output, *inner, *outer, *query, *context, *z, *hidden, *middle, *shares;
 } Workspace;
 
-static real *transposed(const real *weight, count n_out, count n_in)
+SHARED real *transposed(const real *weight, count n_out, count n_in)
 {
     count stride = padded(n_out);
     real *result = scratch(n_in * stride);
@@ -30,7 +30,7 @@ static real *transposed(const real *weight, count n_out, count n_in)
     return result;
 }
 
-static void release(Workspace *work)
+SHARED void release(Workspace *work)
 {
     real *parts[] = {work->output, work->inner, work->outer, work->query, work->context,
                      work->z, work->hidden, work->middle, work->shares};
@@ -38,7 +38,7 @@ static void release(Workspace *work)
 }
 
 /* Returns whether there was memory for all of it. */
-static int prepare(Workspace *work, const Layer *layer, count n_slots)
+SHARED int prepare(Workspace *work, const Layer *layer, count n_slots)
 {
     count d = layer->d, wide = layer->inner ? layer->d_ff : 1;
     work->output = transposed(layer->output, d, d);
@@ -55,7 +55,7 @@ static int prepare(Workspace *work, const Layer *layer, count n_slots)
 }
 
 /* out += x weight for a block of rows, all of them by one vector of outputs at a time. */
-static void multiply(const real *restrict x, count n_in, const real *restrict weight, real *restrict out, count n_out)
+SHARED void multiply(const real *restrict x, count n_in, const real *restrict weight, real *restrict out, count n_out)
 {
     count stride = padded(n_out), x_stride = padded(n_in);
     for (count first = 0; first < n_out; first += LANES) {
@@ -114,7 +114,7 @@ static inline void attend(const real *restrict query, const Slots *stretches, in
 /* Read-out of the block's attention vectors `work->z`; embeddings by row, `embedding_stride` apart (0: shared).
 
    h = LN(z + e), y = LN(h + FFN(h)), out = projection y + bias; or out = projection (z + e) + bias. */
-static void read_out(const Layer *layer, Workspace *work, const real *embedding, count embedding_stride, count n_rows,
+SHARED void read_out(const Layer *layer, Workspace *work, const real *embedding, count embedding_stride, count n_rows,
                      real *out, count out_stride)
 {
     count d = layer->d, d_ff = layer->d_ff, stride = padded(d), wide = padded(d_ff);

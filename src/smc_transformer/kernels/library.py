@@ -182,6 +182,7 @@ def _compiled(compiler: list[str], number: str, flags: tuple[str, ...]) -> ctype
             logger.info("a library of the cache is not used, and made again: %s", error)
             with contextlib.suppress(OSError):
                 path.unlink()
+    _announce()
     with tempfile.TemporaryDirectory(dir=folder) as made_in:
         objects = []
         for source in sources:
@@ -196,6 +197,14 @@ def _compiled(compiler: list[str], number: str, flags: tuple[str, ...]) -> ctype
             os.fsync(file.fileno())  # or a loss of power could leave the name without the bytes
         made.replace(path)  # in one move: other processes may be doing the same
     return _loaded(path)
+
+
+@functools.cache
+def _announce() -> None:
+    """One line, once: it takes seconds, in which nothing else is said."""
+    if sys.stderr is not None:
+        sys.stderr.write("smc-transformer: compiling the kernels for this machine, once\n")
+        sys.stderr.flush()
 
 
 def _loaded(path: Path) -> ctypes.CDLL:

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from smc_transformer.charts.style import BLUE, GREY, INK, band_shades, draw_band, quiet_frame, two_sides
+from smc_transformer.charts.style import BLUE, GREY, INK, band_shades, draw_band, draw_observed, quiet_frame, two_sides
 from smc_transformer.forecaster import Backtest
+from smc_transformer.forecaster.frequency import with_absent_times
 from smc_transformer.forecaster.names import rows_called
 from smc_transformer.forecaster.periods import on_axis
 from smc_transformer.forecaster.settings import Settings
@@ -63,7 +64,8 @@ def _draw_forecasts(
     came = own[own[settings.time_column] <= last]
     n_before = 2 * len(windows[0])  # what led to the first forecast
     came = came.tail(n_before + int((came[settings.time_column] > first).sum()))
-    axes.plot(came[settings.time_column], came[target], color=INK, linewidth=1.1, label="observed")
+    values = came[target].to_numpy(float, na_value=float("nan"))
+    draw_observed(axes, *with_absent_times(pd.Index(came[settings.time_column]), values, settings.freq))
     quiet_frame(axes, rows[settings.time_column])
     n_windows = rows["cutoff"].nunique()
     some = "" if len(windows) == n_windows else f"{len(windows)} of {n_windows} forecasts"

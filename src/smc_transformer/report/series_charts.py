@@ -7,8 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from smc_transformer.charts.style import INK, RED, quiet_frame
+from smc_transformer.charts.style import INK, RED, draw_observed, quiet_frame
 from smc_transformer.forecaster import Forecast
+from smc_transformer.forecaster.frequency import with_absent_times
 from smc_transformer.forecaster.names import rows_called
 from smc_transformer.forecaster.periods import on_axis
 from smc_transformer.forecaster.settings import Settings
@@ -19,7 +20,10 @@ MOST_PANELS = 12
 
 
 def fan_charts(forecast: Forecast, history: Any, names: Sequence[Any], levels: Sequence[int | float]) -> Figure:
-    """Forecasts of some series, with bands of the given percentages, after a table of what came before (or None)."""
+    """Forecasts of some series, with bands of the given percentages, after a table of what came before.
+
+    Without one, after the last rows that the model keeps.
+    """
     if history is not None:
         history = history.groupby(forecast.id_column, sort=False, observed=True).tail(5 * forecast.horizon)
     figure, panels = _panels(names, forecast.targets)
@@ -42,7 +46,8 @@ def surprise_charts(surprise: pd.DataFrame, settings: Settings, names: Sequence[
         rows = rows_called(surprise[surprise["target"] == target], settings.id_column, name)
         found = rows[rows[f"outside-{level:g}"]]
         times = rows[settings.time_column]
-        axes.plot(times, rows["value"], color=INK, linewidth=0.9, label="observed")
+        values = rows["value"].to_numpy(float)
+        draw_observed(axes, *with_absent_times(pd.Index(times), values, settings.freq), width=0.9)
         style: dict[str, Any] = {"color": RED, "markersize": 5, "markeredgecolor": "white", "markeredgewidth": 0.6}
         axes.plot(found[settings.time_column], found["value"], "o", label=f"outside its {level:g} % interval", **style)
         quiet_frame(axes, times)

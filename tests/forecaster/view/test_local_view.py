@@ -92,6 +92,43 @@ def test_a_constant_series_and_one_of_zeros_have_units():
     np.testing.assert_array_equal(seen.anchor[1], 0.0)
 
 
+def test_the_unit_follows_the_size_of_the_series_itself():
+    """The same series in other units, beside ordinary ones: its view is the same in these units, however small."""
+    ordinary = [column(60, seed) for seed in range(4)]
+    view = fitted(ordinary)
+    for factor in (2e-10, 1e-30, 1e9):
+        one, other = (trace(view, view.bank.begin(1), [k * ordinary[0]]) for k in (1.0, factor))
+        np.testing.assert_allclose(other.unit, factor * one.unit, rtol=1e-9)
+        np.testing.assert_allclose(other.anchor, factor * one.anchor, rtol=1e-6, atol=1e-9 * factor)
+        np.testing.assert_allclose(other.features, one.features, rtol=1e-6, atol=1e-7)
+
+
+def test_a_series_that_hardly_moves_has_a_small_unit_and_one_that_wakes_up_a_larger_one():
+    view = fitted([column(60, seed) for seed in range(4)])
+    moves = np.random.default_rng(0).normal(size=60)
+    columns = [np.full(60, 7.0), 7 + 2e-10 * moves, np.zeros(60), 7 + 7 * view.noise * moves]
+    state = view.bank.begin(4)
+    trace(view, state, columns)
+    said = view.glance(state, 1)
+    constant, nearly, zeros, moving = said.unit
+    usual = 0.5 * view.noise * 7
+    assert constant == pytest.approx(0.01 * view.noise * 7)  # a hundredth of what is typical for its size
+    assert nearly == pytest.approx(constant, rel=1e-3)
+    assert zeros == pytest.approx(view.floor)  # it has no size of its own
+    assert moving > usual  # one that moves as others do is seen as before
+    assert said.features[2, 0, 3] == pytest.approx(np.log(0.05))  # told to be quiet
+    for value in (8.0, 8.2, 7.9, 8.1):
+        view.bank.observe(state, np.full(4, value))
+    assert (view.glance(state, 1).unit > usual).all()
+
+
+def test_a_series_that_was_once_large_keeps_a_unit_while_it_is_0():
+    values = np.concatenate((5 + column(40), np.zeros(3000)))
+    view = fitted([5 + column(60, seed) for seed in range(4)])
+    seen = trace(view, view.bank.begin(1), [values])
+    assert seen.unit[0, -1] == pytest.approx(min(view.floor, 0.01 * view.noise * np.abs(values).max()))
+
+
 def test_constants_survive_json():
     view = fitted([column(50, seed) for seed in range(3)])
     again = LocalView.from_dict(view.to_dict())

@@ -56,6 +56,13 @@ def check_fan(browser, page, series, place=0):
     for level, (lower, upper) in LEVELS.items():
         (band,) = chart.marks("band", level=level)
         chart.check_area(band, ahead, target.quantiles[lower], target.quantiles[upper])
+    joined = chart.marks("join")  # bands, mean and median open from the last value, if there is one
+    last = target.history[-1] if target.history else None
+    assert len(joined) == (5 if last is not None else 0)
+    if joined:
+        between = [past[-1], ahead[0]]
+        chart.check_line(joined[3], between, [last, target.mean[0]])
+        chart.check_area(joined[0], between, [last, target.quantiles[0][0]], [last, target.quantiles[6][0]])
     return chart
 
 
@@ -159,6 +166,8 @@ def test_charts_of_a_series(browser, few):
         variance.check_area(variance.marks("between")[0], steps, np.zeros(len(steps)), target.between)
         total = np.add(target.between, target.within)
         variance.check_area(variance.marks("within")[0], steps, target.between, total)
+        if not browser.find_element(By.CSS_SELECTOR, "#health figure").is_displayed():
+            browser.find_element(By.CSS_SELECTOR, "#health summary").click()
         health = chart_of(browser, "health")
         times = milliseconds(series.health.times)
         health.check_line(health.marks("ess")[0], times, series.health.ess)
@@ -226,6 +235,8 @@ def test_names_are_text_whatever_they_hold(browser, few):
     choose(browser, fabricated.NASTY)
     assert browser.find_element(By.ID, "series-name").text == fabricated.NASTY
     assert browser.find_elements(By.CSS_SELECTOR, "img") == []
+    assert not browser.find_element(By.CSS_SELECTOR, ".settings").is_displayed()  # until it is asked for
+    browser.find_element(By.CSS_SELECTOR, "#settings summary").click()
     assert browser.find_element(By.CSS_SELECTOR, ".settings div:last-child dd").text == fabricated.NASTY
 
 

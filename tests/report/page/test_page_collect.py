@@ -181,10 +181,11 @@ def early_future(forecaster):
     return pd.concat(pd.DataFrame({"unique_id": name, "ds": times, "sun": 0.5}) for name in forecaster.series)
 
 
-def test_without_a_table_there_is_the_forecast_alone(forecaster):
+def test_without_a_table_there_is_the_forecast_after_the_last_rows(forecaster):
     page = collect_page(forecaster, future=early_future(forecaster), n_paths=50)
     for series in page.series:
-        assert series.history_times == []
+        assert len(series.history_times) == len(series.targets[0].history) == 5 * HORIZON
+        assert series.history_times[-1] == "2024-01-02T23:00:00"
         assert series.health is None
         assert series.attention.times[-1] == "2024-01-02T23:00:00"
     assert page.backtest == []

@@ -145,7 +145,7 @@ def _run(options: argparse.Namespace) -> None:
     with opened_model(options) as forecaster:
         history = read_for_model(options.data, forecaster, options)
         future = read_for_model(options.future, forecaster, options)
-        new, _ = follow_rows(forecaster, options)
+        follow_rows(forecaster, options)
         with failing(options.data or options.new or options.model, options.future):
             settings = {"future": future, "n_paths": options.paths, "seed": options.seed}
             if options.errors is not None:
@@ -157,7 +157,7 @@ def _run(options: argparse.Namespace) -> None:
         if options.plot is not None:
             from smc_transformer.report.series_charts import fan_charts
 
-            figure = fan_charts(forecast, new if history is None else history, shown, options.level)
+            figure = fan_charts(forecast, history, shown, options.level)
             # Without --out the table is on standard output, where nothing else may be printed.
             put_picture(figure, options.plot, quiet=options.json or options.out is None)
     if options.json:

@@ -24,6 +24,8 @@ from smc_transformer.support.checks import check_count
 
 VIEW = "view/"
 """Of the names of tensors that hold local views."""
+RECENT = "recent"
+"""Of the tensor with the last rows of all series, one after the other."""
 FARTHEST = 2**62
 """Of a whole-number time: the grid beyond it must have numbers too."""
 
@@ -60,9 +62,23 @@ def views(tensors: Mapping[str, Tensor], panel: Panel, n_series: int) -> list[Ba
     """The local views of so many series, from where they are."""
     assert panel.view is not None
     n_modelled = len(panel.settings.modelled)
-    whole = BankState(**{field: tensors[VIEW + field].numpy() for field in BankState.names()})
+    known = {field: tensors[VIEW + field].numpy() for field in BankState.names() if VIEW + field in tensors}
+    for field in {"largest", "jump"} - known.keys():  # of a release that had none: nothing is then thought to be quiet
+        known[field] = np.full_like(known["size"], np.inf)
+    whole = BankState(**known)
     panel.view.bank.check(whole, n_series * n_modelled)
     return [whole.take(slice(start, start + n_modelled)) for start in range(0, len(whole), n_modelled)]
+
+
+def recent(tensors: Mapping[str, Tensor], settings: Settings, lengths: Sequence[Any]) -> list[np.ndarray]:
+    """The last rows of series that have so many; of a release that kept none, none."""
+    counts = [check_count(length, "recent", at_least=0) for length in lengths]
+    rows = tensors.get(RECENT, torch.empty(0, len(settings.modelled), dtype=torch.float64))
+    if rows.dtype != torch.float64 or rows.shape != (sum(counts), len(settings.modelled)):
+        raise ValueError(f"{sum(counts)} last rows of float64 expected, got {rows.dtype} of shape {tuple(rows.shape)}")
+    if rows.isinf().any():
+        raise ValueError("the last rows hold infinite numbers")
+    return np.split(rows.numpy(), np.cumsum(counts)[:-1]) if counts else []
 
 
 def scaler(stored: Mapping[str, Any], kinds: tuple[str, ...]) -> Scaler:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -128,9 +129,10 @@ def read_following(
         if panel.view is None
         else contents.views(tensors, panel, len(listed))
     )
-    for one, view in zip(listed, views, strict=True):
+    recent = contents.recent(tensors, settings, [one.get("recent", 0) for one in listed])
+    for one, view, rows in zip(listed, views, recent, strict=True):
         name, runs = contents.name(one["name"]), contents.runs(one.get("runs"), settings)
-        following.series[name] = Followed(contents.time(one["last_time"], settings), view, runs)
+        following.series[name] = Followed(contents.time(one["last_time"], settings), view, runs, rows)
         if one["trained_until"] is not None:
             until[name] = contents.time(one["trained_until"], settings)
             if isinstance(view, Scaler):
@@ -172,6 +174,7 @@ def state_parts(fitted: Fitted, number: str, names: Iterable[Name]) -> tuple[dic
             "last_time": _plain_time(one.last_time),
             "trained_until": _plain_time(fitted.trained_until.get(name)),
             "runs": one.runs,
+            "recent": len(one.recent),
             **({"scaler": one.view.to_dict()} if isinstance(one.view, Scaler) else {}),
         }
         for name, one in ((name, fitted.following.series[name]) for name in chosen)
@@ -181,6 +184,8 @@ def state_parts(fitted: Fitted, number: str, names: Iterable[Name]) -> tuple[dic
     if views:
         arrays = BankState.cat(views).arrays()
         tensors |= {contents.VIEW + name: torch.from_numpy(array) for name, array in arrays.items()}
+    rows = [fitted.following.series[name].recent for name in chosen]
+    tensors[contents.RECENT] = torch.from_numpy(np.concatenate([*rows, np.empty((0, len(fitted.settings.modelled)))]))
     header = {"fit": number, "series": listed, "blocks": blocks}
     if (gone := _no_longer_followed(fitted)) != []:
         header["trained"] = gone

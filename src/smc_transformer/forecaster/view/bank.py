@@ -50,6 +50,8 @@ class BankState:
         silent: missing rows since the last observed one.
         last: the last observed value.
         size: the typical size |y| of recent values.
+        largest: the largest |y| of all; infinite, as the next, where a folder of an earlier release does not tell.
+        jump: the largest change from one observed value to the next.
         profiles: the entries of all profiles, one after the other.
         latest: the last observed value of each place in each season.
         visits: how many values each place in each season has had.
@@ -67,6 +69,8 @@ class BankState:
     silent: Int[np.ndarray, "row"]
     last: Float[np.ndarray, "row"]
     size: Float[np.ndarray, "row"]
+    largest: Float[np.ndarray, "row"]
+    jump: Float[np.ndarray, "row"]
     profiles: Float[np.ndarray, "row entry"]
     latest: Float[np.ndarray, "row place"]
     visits: Int[np.ndarray, "row place"]
@@ -184,6 +188,8 @@ class Bank:
             silent=np.zeros(n_rows, dtype=np.int64),
             last=np.zeros(n_rows),
             size=np.zeros(n_rows),
+            largest=np.zeros(n_rows),
+            jump=np.zeros(n_rows),
             profiles=np.broadcast_to(entries, (n_rows, n_entries)).copy(),
             latest=np.full((n_rows, n_places), np.nan),
             visits=np.zeros((n_rows, n_places), dtype=np.int64),
@@ -208,9 +214,10 @@ class Bank:
             if array.dtype == np.int64 and ((array < 0) | (array > MOST_ROWS)).any():
                 raise ValueError(f"{name} of the view must lie between 0 and {MOST_ROWS}")
             allowed = np.isfinite(array) | (np.isnan(array) & (name in ("latest", "origin_level", "origin_trend")))
+            allowed |= np.isposinf(array) & (name in ("largest", "jump"))
             if not allowed.all():
                 raise ValueError(f"{name} of the view holds NaN or infinite numbers")
-        if (state.size < 0).any() or (state.errors < 0).any() or (state.n_errors < 0).any():
+        if any((getattr(state, name) < 0).any() for name in ("size", "largest", "jump", "errors", "n_errors")):
             raise ValueError("sizes and errors of the view must be at least 0")
 
     def ahead(self, state: BankState, n_steps: int) -> Float[np.ndarray, "row step candidate"]:
@@ -256,7 +263,9 @@ class Bank:
         self._learn_profiles(state, value, learns, now)
         for array in (state.level, state.reference):
             array[first] = value[first]
+        state.jump = np.maximum(state.jump, np.where(seen & ~first, np.abs(value[:, 0] - state.last), 0.0))
         state.last = np.where(seen, value[:, 0], state.last)
+        state.largest = np.maximum(state.largest, np.abs(value[:, 0]))  # of a missing value, 0
         state.n_observed = state.n_observed + seen
         gain = np.maximum(SIZE_RATE, 1 / np.maximum(state.n_observed, 1))
         state.size = np.where(seen, state.size + gain * (np.abs(value[:, 0]) - state.size), state.size)

@@ -30,7 +30,15 @@ PRIOR_ERRORS = 16.0
 PRIOR_NOISE = 4.0
 """The same for the typical error in units of the size."""
 LEAST_NOISE = 0.05
-"""Of the typical error of all series: no series is thought to be quieter."""
+"""Of the typical error of all series: the network is not told of quieter ones. The unit of a series that has never
+changed by so much from one row to the next is smaller, so that it looks like one of these."""
+ROWS_OF_QUIET = 16
+"""Observed rows by which a series is known to be quieter than that."""
+LEAST_UNIT = 0.01
+"""Of the typical error of a series that is as large as the largest value of its own: one that has been constant, or 0
+for a long time, may still jump. One that has always been 0 has no size: it has that of the middle one of all."""
+SMALLEST = 1e-200
+"""Of a unit: its inverse and the squares of values in it are numbers."""
 NUMBERS_AT_ONCE = 2**23
 """Forecasts of candidates that are held at a time (64 MiB)."""
 ROWS_TO_FIT, SERIES_TO_FIT = 600, 300
@@ -64,7 +72,7 @@ class LocalView:
         counts: whether the values are counts, modelled as they are.
         prior: the average over series of log(error of a candidate / mean error of all candidates).
         noise: typical error in units of the typical size, over all series.
-        floor: the smallest unit, for series that have been constant so far.
+        floor: the smallest unit, for a series of middle size.
     """
 
     bank: Bank
@@ -85,14 +93,14 @@ class LocalView:
         sizes = state.size[state.n_rows > 0]
         size = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 1.0
         if not judged.any():
-            return cls(bank, counts, np.zeros(bank.n_candidates), 0.2, 0.01 * size)
+            return cls(bank, counts, np.zeros(bank.n_candidates), 0.2, LEAST_UNIT * size)
         prior = _relative(errors[judged]).mean(axis=0)
         weights = _softmax(-POWER * _relative(errors[judged]))
         with np.errstate(divide="ignore"):
             shares = (weights * errors[judged]).sum(axis=1) / state.size[judged]
         finite = shares[np.isfinite(shares)]
         noise = float(np.median(finite)) if len(finite) else 0.2
-        return cls(bank, counts, prior, max(noise, 1e-6), 0.01 * max(noise, 1e-6) * size)
+        return cls(bank, counts, prior, max(noise, 1e-6), LEAST_UNIT * max(noise, 1e-6) * size)
 
     @property
     def n_features(self) -> int:
@@ -118,12 +126,14 @@ class LocalView:
         ahead = np.minimum(state.silent[:, None] + steps, self.bank.horizon)
         last = np.arcsinh((state.last[:, None] - anchor) / unit[:, None])
         seasonal = np.arcsinh((self.bank.seasonal(state, n_steps) - anchor[..., None]) / unit[:, None, None])
-        quiet = np.broadcast_to(np.log(noise / np.maximum(state.size, self.floor))[:, None], anchor.shape)
+        relative = np.log(noise / np.maximum(state.size, self._floor(state))) - np.log(self.noise)
+        relative = np.where(state.largest > 0, relative, np.log(LEAST_NOISE))  # always 0: as quiet as can be told
+        quiet = np.broadcast_to(relative[:, None], anchor.shape)
         features = [
             2 * np.log(ahead) / np.log(self.bank.horizon + 1),
             last,
             np.arcsinh(spread / unit[:, None]),
-            np.clip(quiet - np.log(self.noise), -3.0, 3.0),
+            np.clip(quiet, -3.0, 3.0),
             *np.moveaxis(np.nan_to_num(seasonal), -1, 0),
         ]
         if self.counts:
@@ -144,8 +154,16 @@ class LocalView:
         own = (weights * self.bank.mean_errors(state)).sum(axis=1)
         usual = self.noise * state.size
         error = np.maximum((n * own + PRIOR_NOISE * usual) / (n + PRIOR_NOISE), LEAST_NOISE * usual)
-        error = np.maximum(error, self.floor)
-        return error, np.maximum(0.5 * (error + usual), self.floor)
+        floor = self._floor(state)
+        error = np.maximum(error, floor)
+        quiet = np.minimum(state.jump / np.maximum(LEAST_NOISE * usual, SMALLEST), 1.0)
+        shrunk = np.where((state.n_observed >= ROWS_OF_QUIET) & (usual > 0), quiet, 1.0)
+        return error, np.maximum(0.5 * (error + usual) * shrunk, floor)
+
+    def _floor(self, state: BankState) -> Float[np.ndarray, "row"]:
+        """The smallest unit, by the largest value that a series has had."""
+        own = np.where(state.largest > 0, LEAST_UNIT * self.noise * state.largest, np.inf)
+        return np.maximum(np.minimum(own, self.floor), SMALLEST)
 
     def check(self) -> None:
         """That constants which were read from a file can be those of a view; else a `ValueError`."""

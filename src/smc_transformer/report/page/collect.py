@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+import numpy as np
 import torch
 
 from smc_transformer._version import __version__
@@ -39,8 +40,8 @@ def collect_page(
 
     Args:
         forecaster: which has been fitted.
-        df: histories to forecast from, drawn before the forecasts; None: the states as last updated, without history
-            and particle health.
+        df: histories to forecast from, drawn before the forecasts; None: the states as last updated, after the last
+            rows that the model keeps, without particle health.
         backtest: how many forecasts of each series to compare with the end of `df` (a forecaster that has been fitted
             on that end trains anew); or a backtest made before; 0: none.
         h: steps ahead; None: the horizon.
@@ -57,7 +58,12 @@ def collect_page(
     forecast = forecaster.forecast(df, h, future=future, n_paths=n_paths, seed=seed)
     given = {} if df is None else {series.name: series for series in forecaster.read(df)}
     n_rows = max(5 * forecast.horizon, settings.input_size) if history is None else check_count(history, "history")
-    shown = {name: series.rows(slice(-n_rows, None)) for name, series in given.items()}
+    drawn = given or {
+        name: Series(name, past.times, past.values, np.empty((len(past.times), 0)))
+        for name, past in zip(forecast.names, forecast.past or (), strict=True)
+        if len(past.times)
+    }
+    shown = {name: series.rows(slice(-n_rows, None)) for name, series in drawn.items()}
     # With the seed of the forecast: these are its particles.
     following = fitted.follow(list(given.values()), seed)[0] if given else fitted.following
     generator = as_generator(settings.seed if seed is None else seed)

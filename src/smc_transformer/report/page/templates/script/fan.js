@@ -36,11 +36,20 @@ function drawFan(holder, page, series, targetIndex, options) {
   }
   intervals.forEach(({ level, lower, upper }, place) => drawArea(marks, ahead, target.quantiles[lower], target.quantiles[upper],
     x, y, { ...names, class: `band band-${place}`, "data-mark": "band", "data-level": level }));
+  // The fan opens from the last value, if that is the one before the first step.
+  const last = past.length ? target.history[past.length - 1] : null;
+  const join = (draw, ...ends) => last !== null && ahead.length &&
+    draw(marks, [past[past.length - 1], ahead[0]], ...ends.map(end => [last, end[0]]), x, y);
+  intervals.forEach(({ lower, upper }, place) => join((...given) => drawArea(...given, { ...names, class: `band band-${place}`, "data-mark": "join" }),
+    target.quantiles[lower], target.quantiles[upper]));
   if (options.paths) {
     target.paths.forEach((path, number) =>
       drawLine(marks, ahead, path, x, y, { ...names, class: "path", "data-mark": "path", "data-path": number }));
   }
   drawLine(marks, past, target.history, x, y, { ...names, class: "history", "data-mark": "history" });
+  for (const [line, kind] of [[target.mean, "mean"], [median, "median"]]) {
+    join((...given) => drawLine(...given, { ...names, class: kind, "data-mark": "join" }), line);
+  }
   drawLine(marks, ahead, target.mean, x, y, { ...names, class: "mean", "data-mark": "mean" });
   drawLine(marks, ahead, median, x, y, { ...names, class: "median", "data-mark": "median" });
 

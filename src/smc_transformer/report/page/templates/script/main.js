@@ -81,6 +81,9 @@ find("theme").addEventListener("click", () => {
   document.documentElement.dataset.theme = dark ? "light" : "dark";
 });
 
+// A chart needs a width, which it does not have while it is folded away.
+find("health").addEventListener("toggle", drawSeries);
+
 picker.pick(0);
 drawBacktest();
 
