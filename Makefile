@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .venv-peers
 
-.PHONY: help setup demo test check lint types fuzz bench peers clean
+.PHONY: help setup demo test check lint types wheel fuzz bench peers clean
 
 help:  ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,6 +34,11 @@ types: setup
 	$(BIN)/mypy
 
 check: lint types test  ## What CI runs
+
+wheel: setup  ## Build dist/: a wheel with compiled kernels for this platform, and the source distribution
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	@ls dist/*-py3-none-*_x86_64.whl > /dev/null 2>&1 || echo "no kernels in the wheel: they will be compiled on first use"
 
 fuzz: setup  ## Try hostile input for some minutes (FUZZ=60 for an hour): crashes, hangs, foreign errors
 	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(FUZZ),10)
