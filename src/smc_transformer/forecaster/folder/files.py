@@ -125,6 +125,8 @@ def _following(
         [contents.scaler(one["scaler"], settings.kinds()) for one in listed]
         if panel.view is None
         else contents.views(tensors, panel, len(listed))
+        if listed  # a pretrained forecaster follows nothing yet
+        else []
     )
     for one, view in zip(listed, views, strict=True):
         name, runs = contents.name(one["name"]), contents.runs(one.get("runs"), settings)
@@ -134,7 +136,7 @@ def _following(
             if isinstance(view, Scaler):
                 panel.scalers[name] = view
     blocks = list(_blocks(tensors, header))
-    contents.check_names([one["name"] for one in header["series"]], [names for names, _ in blocks], until)
+    contents.check_names([one["name"] for one in header["series"]], [names for names, _ in blocks])
     contents.check_zones([one.last_time for one in following.series.values()] + list(until.values()))
     for names, state in blocks:
         state.check(model, settings.n_particles)
