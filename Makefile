@@ -11,8 +11,8 @@ LOWEST := .venv-lowest
 # An adapter's own tests must end: a check that hangs is a failure.
 LIMIT  := timeout 1800
 
-.PHONY: help setup demo test test-sktime test-gluonts test-lowest test-engines check lint types fuzz kills sanitize \
-	bench peers clean
+.PHONY: help setup demo test test-sktime test-gluonts test-lowest test-engines check lint types wheel fuzz kills \
+	sanitize bench peers clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,6 +76,11 @@ types: setup
 	$(BIN)/mypy
 
 check: lint types test  ## What CI runs
+
+wheel: setup  ## Build dist/: a wheel with compiled kernels for this platform, and the source distribution
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	@ls dist/*-py3-none-*_x86_64.whl > /dev/null 2>&1 || echo "no kernels in the wheel: they will be compiled on first use"
 
 fuzz: setup  ## Try hostile input for some minutes (FUZZ=60 for an hour): crashes, hangs, foreign errors
 	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(FUZZ),10)

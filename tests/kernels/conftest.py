@@ -4,10 +4,11 @@ import ctypes
 import importlib
 import subprocess
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
+
+from smc_transformer.kernels import building
 
 loader = importlib.import_module("smc_transformer.kernels.library")  # the package has a function of that name
 
@@ -70,19 +71,19 @@ def set_threads(monkeypatch):
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     """Compiles C code that includes files of the kernels, to reach what is not a part of their face."""
-    compiler = loader.c_compiler()
+    compiler = building.c_compiler()
     if compiler is None:
         pytest.skip("no C compiler on this machine")
 
     def compile_code(code):
         folder = tmp_path_factory.mktemp("compiled")
         (folder / "code.c").write_text(code)
-        options = [*loader.FLAGS, "-march=native", "-shared", f"-I{Path(loader.__file__).parent}"]
+        options = [*building.FLAGS, "-march=native", "-shared", f"-I{building.FOLDER}"]
         command = [
             *compiler,
             *options,
             str(folder / "code.c"),
-            str(Path(loader.__file__).parent / "pool.c"),
+            str(building.FOLDER / "pool.c"),
             "-o",
             str(folder / "code.so"),
             "-lm",

@@ -18,7 +18,7 @@ from helpers.agreement import assert_same, random_model
 from helpers.models import sequences
 
 from smc_transformer.inference import engine
-from smc_transformer.kernels import disabled, library, threads_for_kernels
+from smc_transformer.kernels import building, disabled, library, threads_for_kernels
 from smc_transformer.kernels.structures import STRUCTURES
 
 loader = importlib.import_module("smc_transformer.kernels.library")  # the package has a function of that name
@@ -43,7 +43,7 @@ def fresh(monkeypatch, tmp_path, caplog):
 @pytest.fixture
 def compiler(monkeypatch, tmp_path):
     """Makes a compiler that writes down its calls, refuses what it is told to, and is in a hurry otherwise."""
-    real = loader.c_compiler()
+    real = building.c_compiler()
     if real is None:
         pytest.skip("no C compiler on this machine")
     path, log = tmp_path / "compiler", tmp_path / "calls"
@@ -109,7 +109,7 @@ def test_what_does_not_load_is_not_kept(fresh, compiler, tmp_path, caplog):
     calls = compiler(refuses=" -shared ", instead='while [ "$1" != -o ]; do shift; done; : > "$2"; exit 0')
     assert library(DOUBLE) is None
     assert len(messages(caplog, logging.WARNING)) == 1
-    assert len(calls()) == len(loader.ATTEMPTS) * (len(loader.SOURCES) + 1)
+    assert len(calls()) == len(loader.ATTEMPTS) * (len(building.SOURCES) + 1)
     assert not list((tmp_path / "cache").rglob("*.so"))
     assert not list((tmp_path / "cache" / "kernels").iterdir())  # nor anything else
 
@@ -182,7 +182,7 @@ def test_kernels_are_compiled_once_and_kept_in_the_cache(fresh, compiler, tmp_pa
     assert library(SINGLE) is not None
     assert library(SINGLE) is library(SINGLE)
     once = len(calls())
-    assert once == len(loader.SOURCES) + 1
+    assert once == len(building.SOURCES) + 1
     (kept,) = (tmp_path / "cache" / "kernels").iterdir()
     assert kept.suffix == ".so"
     fresh()
@@ -204,13 +204,17 @@ def test_whatever_the_machine_code_depends_on_is_part_of_its_name(fresh, compile
 
     def name(like=SINGLE, **changes):
         fresh()
-        for part, value in {"__file__": str(folder / "library.py"), **changes}.items():
+        for part, value in changes.items():
             monkeypatch.setattr(loader, part, value)
         return library(like)._name
 
+    monkeypatch.setattr(building, "FOLDER", folder)
     one_way = {"ATTEMPTS": (("-march=native",),)}
-    names = [name(**one_way), name(DOUBLE, **one_way), name(**one_way, FLAGS=("-O1",))]
+    names = [name(**one_way), name(DOUBLE, **one_way)]
     names += [name(ATTEMPTS=((),)), name(ATTEMPTS=(("-march=native", "-g"),))]
+    with monkeypatch.context() as changed:
+        changed.setattr(building, "FLAGS", ("-O1",))
+        names.append(name(**one_way))
     assert name(**one_way) == names[0]
     for source in sorted([*folder.glob("*.c"), *folder.glob("*.h")]):
         source.write_text(source.read_text() + "\n/* changed */\n")
@@ -222,7 +226,7 @@ def test_whatever_the_machine_code_depends_on_is_part_of_its_name(fresh, compile
     names.append(name(**one_way))
     monkeypatch.setattr(loader.platform, "machine", lambda: "another")
     names.append(name(**one_way))
-    assert len(set(names)) == len(names) >= 5 + len(loader.SOURCES) + len(loader.HEADERS) + 3
+    assert len(set(names)) == len(names) >= 5 + len(building.SOURCES) + len(building.HEADERS) + 3
 
 
 def test_a_cache_that_cannot_be_written_to_is_done_without(fresh, compiler, monkeypatch, tmp_path, caplog):
@@ -234,7 +238,7 @@ def test_a_cache_that_cannot_be_written_to_is_done_without(fresh, compiler, monk
     kernels = library(SINGLE)
     assert kernels is not None
     assert kernels._name.startswith(str(tmp_path / "smc-transformer-kernels-"))
-    assert len(calls()) == len(loader.SOURCES) + 1
+    assert len(calls()) == len(building.SOURCES) + 1
     assert messages(caplog, logging.WARNING) == []
     assert (tmp_path / "file").read_text() == "in the way"
 

@@ -1,7 +1,6 @@
 """The kernels' noise: Threefry as published, standard normal, independent, and the same for any number of threads."""
 
 import ctypes
-import importlib
 import math
 
 import numpy as np
@@ -11,12 +10,10 @@ from helpers.agreement import random_model, seeded
 from scipy import stats
 from scipy.special import ndtr, ndtri
 
-from smc_transformer.kernels import disabled, library
+from smc_transformer.kernels import building, disabled, library
 from smc_transformer.nn.noise import standard_normal
 
-loader = importlib.import_module("smc_transformer.kernels.library")
-
-pytestmark = pytest.mark.skipif(loader.c_compiler() is None, reason="no C compiler on this machine")
+pytestmark = pytest.mark.skipif(building.c_compiler() is None, reason="no C compiler on this machine")
 
 N = 2**20
 LIMIT = 4.5

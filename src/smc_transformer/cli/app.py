@@ -8,19 +8,21 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from importlib.metadata import entry_points
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from smc_transformer._version import __version__
 from smc_transformer.cli.commands import backtest, fit, predict, report, score, serve, stream
 from smc_transformer.cli.errors import CommandError, UsageError, one_line
+from smc_transformer.cli.plugins import entry_points
 
 
 def commands() -> tuple[ModuleType, ...]:
     """Modules with a function `add`: those of the library, and those that entry points of other packages name."""
-    found = {point.name: point for point in entry_points(group="smct.commands")}
-    return (fit, predict, backtest, score, report, stream, serve, *(found[name].load() for name in sorted(found)))
+    found = entry_points("smct.commands")
+    others = (import_module(found[name]) for name in sorted(found))
+    return (fit, predict, backtest, score, report, stream, serve, *others)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

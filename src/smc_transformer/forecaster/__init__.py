@@ -13,7 +13,7 @@ docs/forecaster.md tells what goes in, what comes out, and what is assumed.
 try:
     import pandas  # noqa: F401 (asked for here, where the answer can say what to install)
 except ImportError:
-    raise ImportError("the forecaster reads tables by pandas: pip install 'smc-transformer[forecaster]'") from None
+    raise ImportError("the forecaster reads tables by pandas: pip install pandas") from None
 
 from smc_transformer.forecaster.backtest import Backtest
 from smc_transformer.forecaster.facade import Forecaster

@@ -368,6 +368,8 @@ class Forecaster:
         fitted = self.fitted
         if df is None:
             following = fitted.following
+            if not following.series:
+                raise ValueError("the forecaster follows no series yet: give their histories as df, or to update()")
             chosen = chosen_names(series, following.series)
         else:
             given = {one.name: one for one in self.read(df)}

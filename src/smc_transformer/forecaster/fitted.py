@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -125,8 +126,9 @@ class Fitted:
 
     @property
     def some_time(self) -> Any:
-        """A time that the fit has seen: its zone is that of all times."""
-        return next(iter(self.trained_until.values()))
+        """A time that the fit has seen, or of a series that is followed: its zone is that of all times; None: any."""
+        followed = (one.last_time for one in self.following.series.values())
+        return next(chain(self.trained_until.values(), followed), None)
 
     @property
     def follower(self) -> Follower:

@@ -1,4 +1,7 @@
-"""Compile the kernels with the C compiler of the machine, once, and load them.
+"""Load the kernels: those that came with the wheel, or those that the machine's C compiler makes, once.
+
+A wheel has libraries for several levels of processors in the folder built/; they are trusted as the Python files beside
+them are. Installed from the sources in place, or on another machine, there are none, and the compiler is asked.
 
 A library in the cache is executed, so it must be the user's own and as it was written: its name ends with the SHA-256
 of its contents, and it lies in a folder that nobody else can write to (cache.py). Any other is removed and made again.
@@ -23,29 +26,13 @@ from pathlib import Path
 
 import torch
 
+from smc_transformer.kernels import building, levels
 from smc_transformer.kernels.cache import UnsafeCacheError, cache_folder, private_folder, verified
 from smc_transformer.kernels.structures import STRUCTURES
 
 logger = logging.getLogger(__name__)
 
-NAMES = ("pool", "filter", "step", "rows", "trajectories", "attention", "replay", "paths", "recurrent")
-SOURCES = tuple(f"{name}.c" for name in (*NAMES, "noise", "draws"))
-HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "noise.h", "pool.h")
 NUMBERS = {torch.float32: "float", torch.float64: "double"}
-
-FLAGS = (
-    "-std=gnu11",
-    "-O3",
-    "-fPIC",
-    "-pthread",
-    # Sums may be taken in any order, but NaN and infinity must keep their meaning: not -ffast-math.
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fno-signed-zeros",
-    "-fassociative-math",
-    "-freciprocal-math",
-    "-ffp-contract=fast",
-)
 ATTEMPTS = (("-march=native",), ())
 """Flags beside these, best first; what compiles and loads is taken."""
 
@@ -120,7 +107,30 @@ def check(failed: int) -> None:
 
 @functools.cache
 def _load(number: str) -> ctypes.CDLL | str:
-    compiler = c_compiler()
+    kernels = _from_the_wheel(number) or _from_the_compiler(number)
+    if not isinstance(kernels, str):
+        _check_sizes(kernels)
+    return kernels
+
+
+def _from_the_wheel(number: str) -> ctypes.CDLL | None:
+    """The library for the best level that this processor reaches, made from the sources that are here."""
+    folder = building.FOLDER / "built"
+    if not folder.is_dir():
+        return None
+    made_from = building.digest()
+    for level in levels.reached():
+        path = folder / f"kernels-{number}-{level}-{made_from}.so"
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError as error:
+            logger.info("a library of the wheel is not used: %s", error)
+    return None
+
+
+def _from_the_compiler(number: str) -> ctypes.CDLL | str:
+    """A library for this very processor, or the reason why there is none."""
+    compiler = building.c_compiler()
     if compiler is None:
         logger.warning(
             "no C compiler found (CC, cc, gcc or clang): the particle filter runs in torch, several times slower"
@@ -129,13 +139,10 @@ def _load(number: str) -> ctypes.CDLL | str:
     complaints = []
     for flags in ATTEMPTS:
         try:
-            kernels = _compiled(compiler, number, flags)
+            return _compiled(compiler, number, flags)
         except (subprocess.SubprocessError, OSError) as error:
             output = getattr(error, "stderr", None) or str(error)
             complaints.append(f"{shlex.join(flags)}: {output.strip()[-500:]}")
-        else:
-            _check_sizes(kernels)
-            return kernels
     logger.warning(
         "the kernels could not be compiled with %s: the particle filter runs in torch, several times slower",
         shlex.join(compiler),
@@ -152,29 +159,12 @@ def _check_sizes(kernels: ctypes.CDLL) -> None:
             raise RuntimeError(f"the structure {mirror.__name__} has {in_c} bytes in C, but {here} in structures.py")
 
 
-def c_compiler() -> list[str] | None:
-    """The command of the C compiler: CC with its options, or the first that is found; None: there is none."""
-    try:
-        chosen = shlex.split(os.environ.get("CC", ""))
-    except ValueError as error:  # such as a quotation mark without another
-        logger.warning("CC cannot be read (%s): %s", error, os.environ["CC"])
-        return None
-    if chosen:
-        return chosen if shutil.which(chosen[0]) else None
-    return next(([name] for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
-
-
 def _compiled(compiler: list[str], number: str, flags: tuple[str, ...]) -> ctypes.CDLL:
     """The library from the cache, or made now."""
-    here = Path(__file__).parent
-    command = [*compiler, *FLAGS, *flags, f"-DREAL={number}"]
-    sources = [here / name for name in SOURCES]
-    key = hashlib.sha256()
-    for part in (*map(str, command), platform.machine(), _processor(), sys.platform):
-        key.update(part.encode() + b"\0")
-    for source in (*sources, *(here / name for name in HEADERS)):
-        key.update(source.read_bytes())
-    folder, name = _folder(), f"kernels-{number}-{key.hexdigest()[:20]}"
+    # What -march=native depends on is part of the name: a cache folder may be shared by different machines.
+    processor = levels.processor_flags() or platform.processor()
+    key = building.digest(*building.command(compiler, number, flags), platform.machine(), processor, sys.platform)
+    folder, name = _folder(), f"kernels-{number}-{key}"
     for path in sorted(folder.glob(f"{name}-*.so")):
         try:
             return _loaded(path)
@@ -184,12 +174,8 @@ def _compiled(compiler: list[str], number: str, flags: tuple[str, ...]) -> ctype
                 path.unlink()
     _announce()
     with tempfile.TemporaryDirectory(dir=folder) as made_in:
-        objects = []
-        for source in sources:
-            objects.append(str(Path(made_in) / f"{source.stem}.o"))
-            _run([*command, "-c", str(source), "-o", objects[-1]])
         made = Path(made_in) / name
-        _run([*compiler, "-shared", "-pthread", *objects, "-o", str(made), "-lm"])
+        building.build(compiler, number, flags, made)
         ctypes.CDLL(str(made))  # what does not load must not get into the cache
         made.chmod(0o700)
         path = folder / f"{name}-{hashlib.sha256(made.read_bytes()).hexdigest()}.so"
@@ -221,10 +207,6 @@ def _loaded(path: Path) -> ctypes.CDLL:
     return kernels
 
 
-def _run(command: list[str]) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-
-
 def _folder() -> Path:
     """The cache, or a folder for this process alone where that cannot be used."""
     try:
@@ -243,12 +225,3 @@ def _temporary_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="smc-transformer-kernels-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def _processor() -> str:
-    """What -march=native depends on; a cache folder may be shared by different machines."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
-    except OSError:
-        return platform.processor()

@@ -139,7 +139,7 @@ def name(stored: Any) -> Name:
 
 
 def check_names(series: Sequence[Name], blocks: Sequence[Sequence[Name]]) -> None:
-    """That every series is described once and has particles once."""
+    """That every series is described once and has particles once; there may be none (adapters/huggingface.py)."""
     followed = [one for names in blocks for one in names]
     if len(set(series)) != len(series) or len(set(followed)) != len(followed) or set(series) != set(followed):
         raise ValueError("the series and those that have particles are not the same")

@@ -128,6 +128,8 @@ def read_following(
         [contents.scaler(one["scaler"], settings.kinds()) for one in listed]
         if panel.view is None
         else contents.views(tensors, panel, len(listed))
+        if listed  # a pretrained forecaster follows nothing yet
+        else []
     )
     recent = contents.recent(tensors, settings, [one.get("recent", 0) for one in listed])
     for one, view, rows in zip(listed, views, recent, strict=True):
@@ -143,7 +145,7 @@ def read_following(
         if panel.view is None:
             panel.scalers[name] = contents.scaler(one["scaler"], settings.kinds())
     blocks = list(_blocks(tensors, header))
-    contents.check_names([contents.name(one["name"]) for one in listed], [names for names, _ in blocks], until)
+    contents.check_names([contents.name(one["name"]) for one in listed], [names for names, _ in blocks])
     contents.check_zones([one.last_time for one in following.series.values()] + list(until.values()))
     for names, state in blocks:
         state.check(model, settings.n_particles)
