@@ -15,12 +15,14 @@ from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.following import Follower, Judgement, Revise
 from smc_transformer.forecaster.forecast import Forecast
-from smc_transformer.forecaster.horizon_units import stretched, to_model, to_table
+from smc_transformer.forecaster.horizon_units import to_model, to_table
 from smc_transformer.forecaster.panel import Panel, Viewed, ViewState
 from smc_transformer.forecaster.paths import draw_futures, draw_scenario
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series
+from smc_transformer.learning.persistence import persistent
+from smc_transformer.learning.step_widths import stretched
 from smc_transformer.model import SMCTransformer
 from smc_transformer.predictive import VarianceParts
 from smc_transformer.smc.weights import uniform_log_weights
@@ -227,6 +229,7 @@ class Fitted:
         scalers = tuple(one.scaler.first(n_targets) for one in viewed)
         widths = self.panel.widths_of(known.shape[1])
         scaled = stretched(futures.paths[..., :n_targets].double().numpy(), widths)
+        scaled = persistent(scaled, self.panel.persistence)
         spreads = np.stack([np.atleast_2d(scaler.spread) for scaler in scalers]) * widths[:, None]
         squares = torch.from_numpy(spreads**2)
         for name, own in zip(names, scaled, strict=True):
