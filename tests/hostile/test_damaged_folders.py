@@ -258,8 +258,9 @@ def test_views_that_cannot_be_are_refused_with_any_checksum(saved_view, tmp_path
         (lambda scaling: scaling.pop("view"), "needs a view"),
         (lambda scaling: scaling.update(positive=[]), "positive must say it of 1 targets"),
         (lambda scaling: scaling.update(widths=[1.0, 1.0]), "widths must hold 4 numbers"),
+        (lambda scaling: scaling.update(persistence=float("nan")), "persistence must lie between 0 and 1"),
     ],
-    ids=["noise", "prior", "horizon", "none", "positive", "widths"],
+    ids=["noise", "prior", "horizon", "none", "positive", "widths", "persistence"],
 )
 def test_constants_of_a_view_that_cannot_be_are_refused(saved_view, tmp_path, change, message):
     folder = shutil.copytree(saved_view, tmp_path / "model")

@@ -17,12 +17,14 @@ from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.following import Follower, Judgement, Revise
 from smc_transformer.forecaster.forecast import Forecast, Past
 from smc_transformer.forecaster.frequency import times_until
-from smc_transformer.forecaster.horizon_units import stretched, to_model, to_table
+from smc_transformer.forecaster.horizon_units import to_model, to_table
 from smc_transformer.forecaster.panel import Panel, Viewed, ViewState
 from smc_transformer.forecaster.paths import draw_futures, draw_scenario
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series
+from smc_transformer.learning.persistence import persistent
+from smc_transformer.learning.step_widths import stretched
 from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.streams import Streams
 from smc_transformer.predictive import VarianceParts
@@ -271,6 +273,7 @@ class Fitted:
         scalers = tuple(one.scaler.first(n_targets) for one in viewed)
         widths = self.panel.widths_of(known.shape[1])
         scaled = stretched(futures.paths[..., :n_targets].double().numpy(), widths)
+        scaled = persistent(scaled, self.panel.persistence)
         spreads = np.stack([np.atleast_2d(scaler.spread) for scaler in scalers]) * widths[:, None]
         with np.errstate(over="ignore"):  # a variance may be infinite where its values are not
             squares = torch.from_numpy(spreads**2)

@@ -23,13 +23,3 @@ def to_table(
     """
     values = scaler.inverse(paths)
     return np.maximum(values, np.where(positive, 0.0, -np.inf)) if any(positive) else values
-
-
-def stretched(
-    paths: Float[np.ndarray, "series path horizon target"], widths: Float[np.ndarray, "horizon"]
-) -> Float[np.ndarray, "series path horizon target"]:
-    """Paths moved away from the median of each step, or towards it, by the factor of the step; their order stays."""
-    if (widths == 1).all():
-        return paths
-    median = np.median(paths, axis=1, keepdims=True)
-    return median + widths[:, None] * (paths - median)

@@ -82,6 +82,7 @@ class Panel:
     view: LocalView | None = None  # None: values are scaled once for all
     positive: tuple[bool, ...] = ()  # which targets have never been below 0 (of a local view only)
     widths: Float[np.ndarray, "horizon"] | None = None  # factors on the paths of each step (learning/step_widths.py)
+    persistence: float = 0.0  # how much the steps of paths go together (learning/persistence.py)
 
     @classmethod
     def fit(cls, settings: Settings, training: list[Series]) -> "Panel":
@@ -191,7 +192,7 @@ class Panel:
         if self.view is not None:
             found |= {"view": self.view.to_dict(), "positive": list(self.positive)}
         if self.widths is not None:
-            found["widths"] = self.widths.tolist()
+            found |= {"widths": self.widths.tolist(), "persistence": self.persistence}
         return found
 
     @classmethod
@@ -200,7 +201,8 @@ class Panel:
         view = LocalView.from_dict(stored["view"]) if "view" in stored else None
         scaler, units = Scaler.from_dict(stored["known_scaler"]), np.array(stored["units"], float)
         widths = np.array(stored["widths"], float) if "widths" in stored else None
-        return cls(settings, scaler, units, {}, view, tuple(map(bool, stored.get("positive", ()))), widths)
+        positive, persistence = tuple(map(bool, stored.get("positive", ()))), float(stored.get("persistence", 0.0))
+        return cls(settings, scaler, units, {}, view, positive, widths, persistence)
 
     def widths_of(self, n_steps: int) -> Float[np.ndarray, "step"]:
         """The factors of so many steps: beyond the horizon, that of its end."""

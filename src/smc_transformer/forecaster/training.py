@@ -23,7 +23,8 @@ from smc_transformer.forecaster.windows import (
     validation_windows,
 )
 from smc_transformer.learning import Recipe, Stage, evenly_spaced
-from smc_transformer.learning.step_widths import step_widths
+from smc_transformer.learning.persistence import persistence
+from smc_transformer.learning.step_widths import held_out_forecasts, step_widths, stretched
 from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.observation import ObservationModel
 from smc_transformer.support import processes
@@ -139,7 +140,9 @@ def train(
         widened = judged[evenly_spaced(len(judged), WIDENING_WINDOWS)] if settings.is_local else judged
         widening = recipe.widen(model, widened, histories=histories, n_scored=len(units))
         if settings.is_local:
-            panel.widths = step_widths(model, judged, settings.horizon, len(units))
+            held_out = held_out_forecasts(model, judged, settings.horizon, len(units))
+            panel.widths = step_widths(held_out)
+            panel.persistence = persistence(stretched(held_out.paths, panel.widths), held_out.observed)
     return model, TrainingReport(
         n_windows=len(windows),
         n_validation=0 if validation is None else len(validation),

@@ -7,6 +7,8 @@ the half of its interval on that side, is below 1 for as many observations as th
 the quantile of these distances (split conformal prediction, averaged over two levels).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -24,15 +26,43 @@ OBSERVATIONS = 300
 NARROWEST, WIDEST = 0.6, 2.0
 
 
-def step_widths(
-    model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], horizon: int, n_scored: int
-) -> Float[np.ndarray, "horizon"]:
-    """The factor of each step of the horizon; 1 at the first one. All are 1 where too little was held out.
+class HeldOut(NamedTuple):
+    """Forecasts of the horizons of windows, beside what came: NaN in both where a window's horizon is shorter."""
 
-    In a process group each process forecasts a share of the sequences.
-    """
-    found = processes.gather_made(lambda: _distances(model, x[processes.share(len(x))], horizon, n_scored))
-    distances = np.concatenate(found, axis=1)  # (level, sequence, step, target)
+    paths: Float[np.ndarray, "sequence path horizon target"]
+    observed: Float[np.ndarray, "sequence horizon target"]  # NaN where nothing was observed
+
+
+@torch.no_grad()
+def held_out_forecasts(
+    model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], horizon: int, n_scored: int
+) -> HeldOut:
+    """Free-running forecasts of the horizon at the end of each window; in a process group each process makes a share."""
+    found = processes.gather_made(lambda: _forecasts(model, x[processes.share(len(x))], horizon, n_scored))
+    return HeldOut(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def _forecasts(
+    model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], horizon: int, n_scored: int
+) -> HeldOut:
+    paths = np.full((len(x), DRAWS, horizon, n_scored), np.nan)
+    observed = np.full((len(x), horizon, n_scored), np.nan)
+    generator = as_generator(processes.rank(), x.device)
+    for group in groups_by_start(x):
+        past, future = split_horizon(group.x, horizon)
+        known = future[..., model.config.n_targets :]
+        draws = model.forecast(
+            past, future.shape[1], DRAWS, known, generator, n_particles=PARTICLES, on_collapse="uniform"
+        )
+        paths[group.sequences, :, -future.shape[1] :] = draws[..., :n_scored].double().numpy()
+        observed[group.sequences, -future.shape[1] :] = future[..., :n_scored].double().numpy()
+    return HeldOut(paths, observed)
+
+
+def step_widths(held_out: HeldOut) -> Float[np.ndarray, "horizon"]:
+    """The factor of each step of the horizon; 1 at the first one. All are 1 where too little was held out."""
+    distances = _distances(held_out)  # (level, sequence, step, target)
+    horizon = distances.shape[2]
     observed = ~np.isnan(distances[0])
     later = observed[:, 1:].sum()
     n_blocks = min(horizon - 1, int(later) // OBSERVATIONS)
@@ -48,25 +78,23 @@ def step_widths(
     return np.exp(np.interp(np.arange(horizon), centres, logs))
 
 
-@torch.no_grad()
-def _distances(
-    model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], horizon: int, n_scored: int
-) -> Float[np.ndarray, "level sequence horizon scored"]:
+def stretched(
+    paths: Float[np.ndarray, "series path horizon target"], widths: Float[np.ndarray, "horizon"]
+) -> Float[np.ndarray, "series path horizon target"]:
+    """Paths moved away from the median of each step, or towards it, by the factor of the step; their order stays."""
+    if (widths == 1).all():
+        return paths
+    median = np.median(paths, axis=1, keepdims=True)
+    return median + widths[:, None] * (paths - median)
+
+
+def _distances(held_out: HeldOut) -> Float[np.ndarray, "level sequence horizon target"]:
     """Distances from the median in units of the half interval on that side; NaN where nothing was observed."""
-    found = np.full((len(LEVELS), len(x), horizon, n_scored), np.nan)
-    generator = as_generator(processes.rank(), x.device)
     tails = [end for level in LEVELS for end in ((1 - level) / 2, (1 + level) / 2)]
-    for group in groups_by_start(x):
-        past, future = split_horizon(group.x, horizon)
-        known = future[..., model.config.n_targets :]
-        draws = model.forecast(
-            past, future.shape[1], DRAWS, known, generator, n_particles=PARTICLES, on_collapse="uniform"
-        )
-        probabilities = torch.tensor([0.5, *tails], dtype=draws.dtype)
-        median, *ends = draws[..., :n_scored].quantile(probabilities, dim=1).double()
-        y = future[..., :n_scored].double()
-        for number in range(len(LEVELS)):
-            lower, upper = ends[2 * number : 2 * number + 2]
-            half = torch.where(y > median, upper - median, median - lower).clamp(min=1e-9)
-            found[number, group.sequences, -future.shape[1] :] = ((y - median).abs() / half).numpy()
-    return found
+    median, *ends = np.quantile(held_out.paths, [0.5, *tails], axis=1)
+    y, found = held_out.observed, []
+    for number in range(len(LEVELS)):
+        lower, upper = ends[2 * number : 2 * number + 2]
+        half = np.maximum(np.where(y > median, upper - median, median - lower), 1e-9)
+        found.append(np.abs(y - median) / half)
+    return np.stack(found)

@@ -8,7 +8,7 @@ from helpers.forecaster_tables import SHORT, make, rows_between, series, walks
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.forecaster import Forecaster
-from smc_transformer.learning.step_widths import step_widths
+from smc_transformer.learning.step_widths import held_out_forecasts, step_widths
 
 
 def positive(n_series=4, n=60, seed=0):
@@ -136,7 +136,7 @@ def test_each_step_gets_the_width_that_held_out_rows_ask_for():
     """Truth has deviation 1 at all steps; the model says 1, 0.8 and 1.25: factors 1, 1.25 and 0.8, half believed."""
     truth = torch.randn(3000, 3, 1, generator=torch.Generator().manual_seed(0))
     x = torch.cat((torch.zeros(3000, 2, 1), truth), dim=1)
-    widths = step_widths(_Drawn([1.0, 0.8, 1.25]), x, horizon=3, n_scored=1)
+    widths = step_widths(held_out_forecasts(_Drawn([1.0, 0.8, 1.25]), x, horizon=3, n_scored=1))
     share = 3000 / 3300  # belief in the 3000 rows of each step beside the 300 that ask for no change
     # Quantiles of 3000 distances: 3 % with four deviations; those of 200 draws are a little narrow.
     np.testing.assert_allclose(widths, [1.0, 1.25**share, 0.8**share], rtol=0.06)
@@ -144,4 +144,4 @@ def test_each_step_gets_the_width_that_held_out_rows_ask_for():
 
 def test_too_little_held_out_changes_nothing():
     x = torch.randn(20, 6, 1, generator=torch.Generator().manual_seed(0))
-    np.testing.assert_array_equal(step_widths(_Drawn([0.1] * 4), x, horizon=4, n_scored=1), 1.0)
+    np.testing.assert_array_equal(step_widths(held_out_forecasts(_Drawn([0.1] * 4), x, horizon=4, n_scored=1)), 1.0)

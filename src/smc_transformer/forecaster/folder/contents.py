@@ -49,6 +49,8 @@ def panel(stored: Mapping[str, Any], settings: Settings) -> Panel:
     found = Panel.from_dict(settings, dict(stored))
     if found.widths is not None:
         _column_numbers(found.widths, settings.horizon, "widths", positive=True)
+    if not 0.0 <= found.persistence <= 1.0:
+        raise ValueError(f"persistence must lie between 0 and 1, got {found.persistence}")
     if found.view is not None:
         found.view.check()
         if (found.view.bank.seasons, found.view.bank.horizon) != (settings.seasons, settings.horizon):
