@@ -6,8 +6,9 @@ import numpy as np
 
 from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.forecast import Forecast
-from smc_transformer.forecaster.horizon_units import stretched, to_table
+from smc_transformer.forecaster.horizon_units import to_table
 from smc_transformer.forecaster.table import Series
+from smc_transformer.learning.step_widths import stretched
 from smc_transformer.nn.streams import stream_key
 from smc_transformer.support.randomness import LARGEST_SEED, as_generator
 

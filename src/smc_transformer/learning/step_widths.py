@@ -37,7 +37,7 @@ class HeldOut(NamedTuple):
 def held_out_forecasts(
     model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], horizon: int, n_scored: int
 ) -> HeldOut:
-    """Free-running forecasts of the horizon at the end of each window; in a process group each process makes a share."""
+    """Free-running forecasts of the horizon at the end of each window; each process of a group makes a share."""
     found = processes.gather_made(lambda: _forecasts(model, x[processes.share(len(x))], horizon, n_scored))
     return HeldOut(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
