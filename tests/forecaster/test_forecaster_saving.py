@@ -144,7 +144,7 @@ def test_foreign_and_newer_files_are_refused(fitted, folder, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     for changes, message in (
         ({"format": "cake"}, "is not the config of a saved forecaster"),
-        ({"version": 99}, "has format version 99, this release reads up to 3; update"),
+        ({"version": 99}, "has format version 99, this release reads up to 4; update"),
         ({"fit": "0"}, "model.safetensors belongs to another fit"),
         ({"settings": {**config["settings"], "targets": [3]}}, "config.json is damaged"),
     ):

@@ -102,7 +102,7 @@ def make_app(
         return Response(generate_latest(worker.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     for path, (name, kind) in PAGE.items():
-        _add_file(app, path, files("smc_transformer.serve").joinpath("page", name).read_text("utf-8"), kind)
+        _add_file(app, path, files("smc_transformer.serve").joinpath("page").joinpath(name).read_text("utf-8"), kind)
     return app
 
 
