@@ -24,8 +24,11 @@ import pandas as pd
 
 from smc_transformer import Forecaster
 
+LENGTH = 30
+"""Rows of each series before the load."""
 
-def fitted(folder, n_series, n_particles, length=60):
+
+def fitted(folder, n_series, n_particles, length=LENGTH):
     """A forecaster of some series that follows many: how good it is does not matter here."""
     random = np.random.default_rng(0)
     waves = np.sin(np.arange(length) / 4) + 0.2 * random.normal(size=(n_series, length))
@@ -37,12 +40,11 @@ def fitted(folder, n_series, n_particles, length=60):
     ).assign(y=waves.ravel())
     first = min(50, n_series)
     training = {"likelihood_steps": 5, "forecast_steps": 2, "validations": 1}
-    made = Forecaster(24, 12, freq=1, n_particles=n_particles, training=training)
+    made = Forecaster(12, 6, freq=1, n_particles=n_particles, training=training)
     made.fit(table.head(first * length), progress=False)
     for start in range(first, n_series, 1000):
         made.update(table.iloc[start * length : min(start + 1000, n_series) * length])
     made.save(folder)
-    return length
 
 
 def memory(process):
@@ -99,20 +101,18 @@ def main():
     parser.add_argument("--rows", type=int, default=100, help="of each request")
     parser.add_argument("--particles", type=int, default=64)
     parser.add_argument("--horizon", default="0", help="steps ahead in the stored answers; 0: none")
-    parser.add_argument("--model", type=Path, help="folder to keep the model in, and to use again")
+    parser.add_argument("--model", type=Path, help="folder to keep the model in")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.model or Path(temporary) / "model"
-        begin = 60
-        if not folder.exists():
-            begun = time.perf_counter()
-            begin = fitted(folder, options.series, options.particles)
-            print(f"fitted, {options.series} series followed: {time.perf_counter() - begun:.0f} s")
-        state = Path(temporary) / "state"
+        begin = LENGTH
+        begun = time.perf_counter()
+        fitted(folder, options.series, options.particles)
+        print(f"fitted, {options.series} series followed: {time.perf_counter() - begun:.0f} s", flush=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        command = [sys.executable, "-m", "smc_transformer.cli", "serve", folder, "--state", state, "--port", port]
+        command = [sys.executable, "-m", "smc_transformer.cli", "serve", folder, "--port", port]
         command += ["--horizon", options.horizon] if options.horizon != "0" else ["--no-forecasts"]
         process = subprocess.Popen([*map(str, command)], env=os.environ)
         url, begun = f"http://127.0.0.1:{port}", time.perf_counter()

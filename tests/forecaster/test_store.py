@@ -145,6 +145,25 @@ def test_loading_finds_the_rows_wherever_they_are(folder, url):
     pd.testing.assert_frame_equal(Forecaster.load(folder).predict(), loaded.predict())
 
 
+def test_a_database_brings_back_all_rows_without_the_folder(saved, folder, tmp_path, request):
+    url = request.getfixturevalue("postgresql") + "&options=-csearch_path%3Delsewhere"
+    admin = PostgreSQL(request.getfixturevalue("postgresql"), writing=False)
+    admin.run("CREATE SCHEMA elsewhere")
+    admin.close()
+    service = Service(folder, store=url, n_paths=5)
+    service.accept([observation("a", 40), observation("b", 40), observation("a", 41)])
+    service.save()  # states and rows are in the database, none in the folder
+    service.accept([observation("b", 41)])
+    service.close()
+    shutil.rmtree(folder)
+    other = shutil.copytree(saved, tmp_path / "other")
+    again = Service(other, store=url, n_paths=5)
+    assert again.n_taken == 4
+    pd.testing.assert_frame_equal(again.forecaster.predict(), service.forecaster.predict())
+    again.close()
+    pd.testing.assert_frame_equal(Forecaster.load(other).predict(), service.forecaster.predict())
+
+
 def test_refused_rows_do_not_touch_the_others(folder, url):
     service = Service(folder, store=url, n_paths=5)
     given = [
@@ -175,7 +194,7 @@ def test_refused_rows_do_not_touch_the_others(folder, url):
     assert (found[0].is_new, found[3]) == (True, found[0]._replace(is_new=False))
     assert service.n_taken == 2  # rows that were accepted
     service.close()
-    assert [len(one.rows) for one in read_folder(folder)[1].rounds] == [1, 1]
+    assert [len(one.rows) for one in read_folder(folder)[1].rounds] == [2]
 
 
 def test_a_store_that_fails_does_not_leave_the_forecaster_ahead_of_it(folder, url, monkeypatch):

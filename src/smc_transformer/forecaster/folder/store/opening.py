@@ -35,7 +35,13 @@ def find_store(folder: Path, fit: str, *, writing: bool, url: str | None = None)
         return None
     database = SQLite(local, writing=writing) if address is None else PostgreSQL(address, writing=writing)
     try:
-        return Store(database, fit) if database.has_tables() or address is None else None
+        if address is not None and not database.has_tables():
+            database.close()
+            return None
+        found = Store(database, fit)
+        if known is None and address is not None:
+            _write_url(folder, address)
+        return found
     except BaseException:
         database.close()
         raise
@@ -56,8 +62,7 @@ def make_store(folder: Path, fit: str, begin: Recorded, url: str | None = None) 
         return Store(SQLite(folder / LOCAL, writing=True), fit)
     database = PostgreSQL(address, writing=True)
     try:
-        with replacing(folder / ADDRESS) as file:
-            file.write((json.dumps({"format": FORMAT, "url": address}) + "\n").encode())
+        _write_url(folder, address)
         return Store(database, fit, begin)
     except BaseException:
         database.close()
@@ -77,6 +82,11 @@ def check_url(url: str) -> None:
         raise StoreError(
             "a store's URL must hold no password, as it is written down: give it as PGPASSWORD or PGPASSFILE"
         )
+
+
+def _write_url(folder: Path, url: str) -> None:
+    with replacing(folder / ADDRESS) as file:
+        file.write((json.dumps({"format": FORMAT, "url": url}) + "\n").encode())
 
 
 def _known_url(folder: Path) -> str | None:
