@@ -1,5 +1,6 @@
-"""Ray: rows are shuffled so that a series is in one block; each block is a bucket."""
+"""Ray: rows are grouped by buckets of series, by a hash of their names; each group is a bucket."""
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -7,8 +8,10 @@ import pandas as pd
 from smc_transformer.engines.bucket import Shipped, answer
 from smc_transformer.engines.workers import one_thread
 
-FEWEST_BLOCKS = 8
-"""Into which a table is shuffled: some for each core of a machine."""
+BUCKET = "smct_bucket"
+"""The column by which rows are grouped."""
+BUCKETS_OF_A_CORE = 16
+"""So that cores which are done early find more to do."""
 
 
 class RayEngine:
@@ -20,14 +23,12 @@ class RayEngine:
         sent, call, empty = ray.put(shipped.model), shipped.call, like.iloc[:0]
 
         def run(bucket: pd.DataFrame) -> pd.DataFrame:
-            if len(bucket) == 0:
-                return empty
             one_thread()
-            return answer(Shipped(ray.get(sent), call), bucket).reindex(columns=empty.columns)
+            return answer(Shipped(ray.get(sent), call), bucket.drop(columns=BUCKET)).reindex(columns=empty.columns)
 
-        cores = int(ray.cluster_resources().get("CPU", 1))
-        whole = table.repartition(max(FEWEST_BLOCKS, 4 * cores), keys=[id_column])
-        return whole.map_batches(run, batch_size=None, batch_format="pandas")
+        n_buckets = BUCKETS_OF_A_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        marked = table.map_batches(partial(_marked, id_column, n_buckets), batch_format="pandas")
+        return marked.groupby(BUCKET).map_groups(run, batch_format="pandas")
 
     def where(self, table: Any, column: str, *, missing: bool) -> Any:
         return table.map_batches(
@@ -62,6 +63,12 @@ class RayEngine:
 
     def write(self, table: Any, path: str) -> None:
         table.write_parquet(path)
+
+
+def _marked(id_column: str, n_buckets: int, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the number of the bucket that their series belongs to: the same in every process."""
+    hashes = pd.util.hash_array(rows[id_column].to_numpy(dtype=object), categorize=False)
+    return rows.assign(**{BUCKET: (hashes % n_buckets).astype("int64")})
 
 
 ENGINE = RayEngine()
