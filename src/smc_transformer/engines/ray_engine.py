@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from smc_transformer.engines.bucket import Shipped, answer
+from smc_transformer.engines.bucket import Call, Shipped, answer
 from smc_transformer.engines.workers import one_thread
 
 BUCKET = "smct_bucket"
@@ -20,22 +20,13 @@ class RayEngine:
     def map_series(self, table: Any, shipped: Shipped, id_column: str, like: pd.DataFrame) -> Any:
         import ray
 
-        sent, call, empty = ray.put(shipped.model), shipped.call, like.iloc[:0]
-
-        def run(bucket: pd.DataFrame) -> pd.DataFrame:
-            one_thread()
-            return answer(Shipped(ray.get(sent), call), bucket.drop(columns=BUCKET)).reindex(columns=empty.columns)
-
+        run = partial(_run, ray.put(shipped.model), shipped.call, tuple(like.columns))
         n_buckets = BUCKETS_OF_A_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)))
         marked = table.map_batches(partial(_marked, id_column, n_buckets), batch_format="pandas")
         return marked.groupby(BUCKET).map_groups(run, batch_format="pandas")
 
     def where(self, table: Any, column: str, *, missing: bool) -> Any:
-        return table.map_batches(
-            lambda rows: rows[rows[column].isna() if missing else ~rows[column].isna()],
-            batch_size=None,
-            batch_format="pandas",
-        )
+        return table.map_batches(partial(_where, column, missing), batch_size=None, batch_format="pandas")
 
     def select(self, table: Any, columns: list[str]) -> Any:
         return table.select_columns(columns)
@@ -63,6 +54,19 @@ class RayEngine:
 
     def write(self, table: Any, path: str) -> None:
         table.write_parquet(path)
+
+
+def _run(sent: Any, call: Call, columns: tuple[str, ...], bucket: pd.DataFrame) -> pd.DataFrame:
+    """What a worker does with a bucket; `sent` is a reference to the model."""
+    import ray
+
+    one_thread()
+    found = answer(Shipped(ray.get(sent), call), bucket.drop(columns=BUCKET))
+    return found.reindex(columns=list(columns))
+
+
+def _where(column: str, missing: bool, rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows[column].isna() == missing]
 
 
 def _marked(id_column: str, n_buckets: int, rows: pd.DataFrame) -> pd.DataFrame:
