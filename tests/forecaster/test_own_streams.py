@@ -7,14 +7,14 @@ from helpers.forecaster_tables import SHORT, TINY, autoregression, series, walks
 
 from smc_transformer.forecaster import Forecaster
 
-LENGTHS = (60, 43, 60, 51, 24, 33, 47)
+LENGTHS = (40, 43, 40, 31, 24)
 HELD_BACK = 8
 
 
 def continuous():
     """Series of unequal lengths, some with gaps."""
     table = walks(*LENGTHS)
-    table.loc[[20, 21, 70, 130, 157, 180], "y"] = np.nan
+    table.loc[[20, 21, 70, 120, 177], "y"] = np.nan
     return table
 
 
@@ -22,10 +22,10 @@ def counts():
     random = np.random.default_rng(1)
     parts = [
         series(name, random.poisson(np.exp(0.4 * autoregression(random, length) + number / 3)))
-        for number, (name, length) in enumerate(zip("abcdefg", LENGTHS, strict=True))
+        for number, (name, length) in enumerate(zip("abcde", LENGTHS, strict=True))
     ]
     table = pd.concat(parts, ignore_index=True)
-    table.loc[[20, 70, 71, 157], "y"] = np.nan
+    table.loc[[20, 70, 71, 153], "y"] = np.nan
     return table
 
 
@@ -33,7 +33,7 @@ def two_columns():
     """With gaps in one column or both."""
     table = continuous()
     table["z"] = np.tile([1.0, 3.0, 2.0, 5.0], len(table))[: len(table)] + 0.1 * table["y"].fillna(0)
-    table.loc[[15, 21, 90, 158], "z"] = np.nan
+    table.loc[[15, 21, 90, 151], "z"] = np.nan
     return table
 
 
@@ -63,14 +63,9 @@ def of(table, names):
 
 
 def partitions(names):
-    """All at once, backwards, each alone, and two halves."""
+    """All at once, each alone, and two halves in another order."""
     names = list(names)
-    return {
-        "all": [names],
-        "backwards": [names[::-1]],
-        "alone": [[name] for name in names],
-        "halves": [names[::2], names[1::2]],
-    }
+    return {"all": [names], "alone": [[name] for name in names], "halves": [names[::-2], names[-2::-2]]}
 
 
 def in_order(table):
@@ -96,7 +91,7 @@ def test_forecasts_from_where_the_series_are(case):
     found = check_partitions(
         names, lambda part: forecaster.predict(series=part, n_paths=37, level=[80], quantiles=[0.1])
     )
-    assert found["y"].nunique() > 20
+    assert found["y"].nunique() > 12
     check_partitions(names, lambda part: forecaster.simulate(series=part, n_paths=11))
     check_partitions(names, lambda part: forecaster.forecast(series=part, n_paths=11).variance_parts())
 
