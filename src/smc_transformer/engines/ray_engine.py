@@ -23,7 +23,7 @@ class RayEngine:
         run = partial(_run, ray.put(shipped.model), shipped.call, tuple(like.columns))
         n_buckets = BUCKETS_OF_A_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)))
         marked = table.map_batches(partial(_marked, id_column, n_buckets), batch_format="pandas")
-        return marked.groupby(BUCKET).map_groups(run, batch_format="pandas")
+        return marked.groupby(BUCKET, num_partitions=n_buckets).map_groups(run, batch_format="pandas")
 
     def where(self, table: Any, column: str, *, missing: bool) -> Any:
         return table.map_batches(partial(_where, column, missing), batch_size=None, batch_format="pandas")
