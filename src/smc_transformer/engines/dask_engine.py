@@ -1,5 +1,6 @@
 """Dask: rows are shuffled so that a series is in one partition; each partition is a bucket."""
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -17,8 +18,8 @@ class DaskEngine:
         # One key of the graph, which every worker fetches once.
         model = dask.delayed(shipped.model, pure=True)
         empty = like.iloc[:0]
-        whole = table.shuffle(on=id_column)
-        return whole.map_partitions(_run, model, shipped.call, empty, meta=empty, enforce_metadata=False)
+        run = partial(_run, call=shipped.call, like=empty)  # a table among the arguments would be taken for Dask's
+        return table.shuffle(on=id_column).map_partitions(run, model, meta=empty, enforce_metadata=False)
 
     def where(self, table: Any, column: str, *, missing: bool) -> Any:
         return table[table[column].isna()] if missing else table[~table[column].isna()]

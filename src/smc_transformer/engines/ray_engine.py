@@ -1,14 +1,17 @@
-"""Ray: rows are shuffled so that a series is in one block; each block is a bucket."""
+"""Ray: rows are grouped by buckets of series, by a hash of their names; each group is a bucket."""
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from smc_transformer.engines.bucket import Shipped, answer
+from smc_transformer.engines.bucket import Call, Shipped, answer
 from smc_transformer.engines.workers import one_thread
 
-FEWEST_BLOCKS = 8
-"""Into which a table is shuffled: some for each core of a machine."""
+BUCKET = "smct_bucket"
+"""The column by which rows are grouped."""
+BUCKETS_OF_A_CORE = 16
+"""So that cores which are done early find more to do."""
 
 
 class RayEngine:
@@ -17,24 +20,13 @@ class RayEngine:
     def map_series(self, table: Any, shipped: Shipped, id_column: str, like: pd.DataFrame) -> Any:
         import ray
 
-        sent, call, empty = ray.put(shipped.model), shipped.call, like.iloc[:0]
-
-        def run(bucket: pd.DataFrame) -> pd.DataFrame:
-            if len(bucket) == 0:
-                return empty
-            one_thread()
-            return answer(Shipped(ray.get(sent), call), bucket).reindex(columns=empty.columns)
-
-        cores = int(ray.cluster_resources().get("CPU", 1))
-        whole = table.repartition(max(FEWEST_BLOCKS, 4 * cores), keys=[id_column])
-        return whole.map_batches(run, batch_size=None, batch_format="pandas")
+        run = partial(_run, ray.put(shipped.model), shipped.call, tuple(like.columns))
+        n_buckets = BUCKETS_OF_A_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        marked = table.map_batches(partial(_marked, id_column, n_buckets), batch_format="pandas")
+        return marked.groupby(BUCKET, num_partitions=n_buckets).map_groups(run, batch_format="pandas")
 
     def where(self, table: Any, column: str, *, missing: bool) -> Any:
-        return table.map_batches(
-            lambda rows: rows[rows[column].isna() if missing else ~rows[column].isna()],
-            batch_size=None,
-            batch_format="pandas",
-        )
+        return table.map_batches(partial(_where, column, missing), batch_size=None, batch_format="pandas")
 
     def select(self, table: Any, columns: list[str]) -> Any:
         return table.select_columns(columns)
@@ -62,6 +54,25 @@ class RayEngine:
 
     def write(self, table: Any, path: str) -> None:
         table.write_parquet(path)
+
+
+def _run(sent: Any, call: Call, columns: tuple[str, ...], bucket: pd.DataFrame) -> pd.DataFrame:
+    """What a worker does with a bucket; `sent` is a reference to the model."""
+    import ray
+
+    one_thread()
+    found = answer(Shipped(ray.get(sent), call), bucket.drop(columns=BUCKET))
+    return found.reindex(columns=list(columns))
+
+
+def _where(column: str, missing: bool, rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows[column].isna() == missing]
+
+
+def _marked(id_column: str, n_buckets: int, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the number of the bucket that their series belongs to: the same in every process."""
+    hashes = pd.util.hash_array(rows[id_column].to_numpy(dtype=object), categorize=False)
+    return rows.assign(**{BUCKET: (hashes % n_buckets).astype("int64")})
 
 
 ENGINE = RayEngine()

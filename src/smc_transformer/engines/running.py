@@ -2,7 +2,7 @@
 
 import pickle
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pandas as pd
 
@@ -25,6 +25,7 @@ class EngineError(ValueError):
     """What cannot be done on an engine, and what can be done instead."""
 
 
+@runtime_checkable
 class Engine(Protocol):
     """What each module of an engine has: tables of its kind in and out, nothing computed before it must be."""
 

@@ -1,11 +1,12 @@
 """Spark: rows are shuffled so that a series is in one partition, sorted, and streamed through the worker's Python."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from smc_transformer.engines.bucket import STATES, Shipped, answers
+from smc_transformer.engines.bucket import STATES, Call, Shipped, answers
 from smc_transformer.engines.workers import one_thread
 
 
@@ -13,14 +14,7 @@ class SparkEngine:
     """Tables of pyspark.sql."""
 
     def map_series(self, table: Any, shipped: Shipped, id_column: str, like: pd.DataFrame) -> Any:
-        sent = self._send(table, shipped.model)
-        call = shipped.call
-
-        def run(tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-            one_thread()
-            for answer in answers(Shipped(sent.value, call), tables):
-                yield answer[list(like.columns)] if set(like.columns) <= set(answer.columns) else _with(answer, like)
-
+        run = partial(_run, self._send(table, shipped.model), shipped.call, tuple(like.columns))
         sorted_rows = table.repartition(id_column).sortWithinPartitions(id_column)
         return sorted_rows.mapInPandas(run, self._schema(table, id_column, like))
 
@@ -91,8 +85,11 @@ class _Plain:
         self.value = value
 
 
-def _with(answer: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
-    return answer.reindex(columns=like.columns)
+def _run(sent: Any, call: Call, columns: tuple[str, ...], tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """What a worker does with the rows of a partition; `sent` is what Spark has broadcast."""
+    one_thread()
+    for answer in answers(Shipped(sent.value, call), tables):
+        yield answer.reindex(columns=list(columns))
 
 
 ENGINE = SparkEngine()

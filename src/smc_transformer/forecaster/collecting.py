@@ -47,7 +47,9 @@ def collect(run: Callable[[pd.DataFrame], pd.DataFrame], df: Any, settings: Sett
             reasons[name] = reason
     errors = pd.DataFrame({settings.id_column: list(reasons), "error": list(reasons.values())})
     found = pd.concat(answers, ignore_index=True) if answers else pd.DataFrame(columns=[settings.id_column])
-    return Collected(found, errors, pd.concat((found, errors), ignore_index=True))
+    # Without reasons the columns keep their types.
+    both = pd.concat((found, errors), ignore_index=True) if reasons else found.assign(error=None)
+    return Collected(found, errors, both)
 
 
 def _attempts(

@@ -1,0 +1,126 @@
+"""Commands on engines: Parquet in, Parquet out; the grid of experiments on Dask."""
+
+import importlib.util
+import io
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.engine_tables import assert_same_bits, in_order
+from helpers.forecaster_tables import make, walks
+from rich.console import Console
+
+from smc_transformer import cli
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # engines warn about themselves
+needs_dask = pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="dask is not installed")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model, a dataset of two files, and one with a series that cannot be used."""
+    path = tmp_path_factory.mktemp("commands")
+    table = walks(20, 24, 22)
+    make().fit(table, progress=False).save(path / "model")
+    wrong = table.assign(y=table["y"].mask(table["unique_id"] == "b", np.inf))
+    for name, rows in (("data", table), ("wrong", wrong)):
+        (path / name).mkdir()
+        rows.iloc[:30].to_parquet(path / name / "0.parquet")
+        rows.iloc[30:].to_parquet(path / name / "1.parquet")
+    wrong.to_csv(path / "wrong.csv", index=False)
+    return path
+
+
+def predict(folder, *options):
+    return cli.main(["predict", str(folder / "model"), "--paths", "20", "--level", "80", *map(str, options)])
+
+
+@needs_dask
+def test_a_dataset_is_forecast_by_an_engine(folder, tmp_path):
+    assert predict(folder, "--engine", "dask", "--data", folder / "data", "--out", tmp_path / "out") == 0
+    found = pd.read_parquet(tmp_path / "out")
+    expected = make().load(folder / "model").predict(walks(20, 24, 22), n_paths=20, level=[80])
+    assert_same_bits(in_order(found), in_order(expected))
+
+
+@needs_dask
+def test_series_that_cannot_be_used_are_written_elsewhere(folder, tmp_path):
+    options = ("--data", folder / "wrong", "--out", tmp_path / "out", "--errors", tmp_path / "errors")
+    assert predict(folder, "--engine", "dask", *options) == 0
+    assert sorted(pd.read_parquet(tmp_path / "out")["unique_id"].unique()) == ["a", "c"]
+    errors = pd.read_parquet(tmp_path / "errors")
+    assert errors["unique_id"].tolist() == ["b"]
+    assert "infinite" in errors["error"].iloc[0]
+
+
+def test_errors_are_collected_without_an_engine(folder, tmp_path):
+    options = ("--data", folder / "wrong.csv", "--out", tmp_path / "out.csv", "--errors", tmp_path / "errors.csv")
+    assert predict(folder, *options) == 0
+    assert sorted(pd.read_csv(tmp_path / "out.csv")["unique_id"].unique()) == ["a", "c"]
+    assert pd.read_csv(tmp_path / "errors.csv")["unique_id"].tolist() == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (("--engine", "dask"), 2, "give both"),
+        (("--engine", "dask", "--data", "x", "--out", "y", "--total"), 2, "without questions"),
+        (("--address", "tcp://here:1"), 2, "--address is that of an --engine"),
+    ],
+)
+def test_options_that_do_not_go_together(folder, capsys, options, code, text):
+    assert predict(folder, *options) == code
+    assert text in capsys.readouterr().err
+
+
+def doubled(cell, profile, data_dir):
+    """A stand-in for the work on a cell."""
+    if cell.seed == 1:
+        raise ValueError("no luck")
+    return {"seed": cell.seed, "process": __import__("os").getpid()}
+
+
+@needs_dask
+def test_cells_run_on_a_cluster_and_are_stored_here(tmp_path):
+    import os
+    from collections import deque
+
+    from distributed import Client, LocalCluster
+
+    from smct_paper.experiments.dask_workers import work_through_dask
+
+    cells = [SimpleNamespace(seed=seed) for seed in range(4)]
+    answers = {}
+    began = []
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+        queue = deque(cells)
+        work_through_dask(
+            queue,
+            (None, None),
+            cluster.scheduler_address,
+            doubled,
+            began.append,
+            lambda cell, answer: answers.update({cell.seed: answer}),
+        )
+    assert not queue
+    assert len(began) == 4
+    assert "no luck" in answers.pop(1)["error"]
+    assert {seed: answer["seed"] for seed, answer in answers.items()} == {0: 0, 2: 2, 3: 3}
+    assert os.getpid() not in {answer["process"] for answer in answers.values()}
+
+
+@needs_dask
+def test_a_grid_on_dask_is_resumed_as_before(tmp_path):
+    from smct_paper.experiments import runner
+    from smct_paper.experiments.grid import Choice, select_cells
+    from smct_paper.experiments.profiles import QUICK
+    from smct_paper.experiments.store import Store
+
+    store, console = Store(tmp_path), Console(file=io.StringIO())
+    cells = select_cells("synthetic", QUICK, Choice(datasets=["model1"], models=["naive"], seeds=2))
+    outcome = runner.run_grid(cells, QUICK, store, console=console, task=doubled, engine="dask")
+    assert len(outcome.finished) + len(outcome.failed) == len(cells) > 0
+    found = runner.states(cells, QUICK, store)
+    assert sorted(set(found.values())) == ["done", "failed"]
+    assert all(state == ("failed" if cell.seed == 1 else "done") for cell, state in found.items())
