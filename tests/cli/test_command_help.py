@@ -1,5 +1,6 @@
 """Help and usage: fast, with an example, and exit codes that scripts can use."""
 
+import inspect
 import logging
 import os
 import subprocess
@@ -8,7 +9,8 @@ import sys
 import pytest
 from helpers.command_tables import fails, run
 
-from smc_transformer.cli.app import commands
+from smc_transformer.cli.app import _parser, commands
+from smc_transformer.forecaster import Forecaster
 
 NAMES = [command.__name__.rpartition(".")[2] for command in commands()]
 OF_FORECASTER = ("fit", "predict", "backtest", "score", "report", "stream", "serve")
@@ -98,3 +100,31 @@ def test_the_log_is_silent_again_after_a_command(capsys, model):
     assert run(capsys, "predict", model, "--verbose")[0] == 0
     logger = logging.getLogger("smc_transformer")
     assert (logger.level, logger.handlers) == (logging.NOTSET, [])
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "names"),
+    [
+        (("predict", "model"), "predict", {"level": "level", "paths": "n_paths", "horizon": "h", "seed": "seed"}),
+        (("score", "model", "--data", "x.csv"), "score", {"level": "level"}),
+        (
+            ("backtest", "model", "--data", "x.csv"),
+            "backtest",
+            {"level": "level", "paths": "n_paths", "windows": "n_windows", "step": "step_size", "rolling": "rolling"},
+        ),
+        (
+            ("fit", "x.csv", "--out", "model", "--horizon", "24"),  # a horizon must be said to the command
+            "__init__",
+            {name: name for name in ("input_size", "horizon", "freq", "calendar", "scaling", "seasons", "seed")}
+            | {"target": "targets", "particles": "n_particles", "time": "time_column"},
+        ),
+        (("fit", "x.csv", "--out", "model", "--horizon", "24"), "fit", {"val_size": "val_size"}),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_defaults_are_those_of_python(command, method, names):
+    options = _parser().parse_args(command)
+    signature = inspect.signature(getattr(Forecaster, method)).parameters
+    for option, argument in names.items():
+        found = getattr(options, option)
+        assert (tuple(found) if isinstance(found, list) else found) == signature[argument].default, option

@@ -235,6 +235,10 @@ def saved_view(tmp_path_factory):
     ("change", "message"),
     [
         (lambda tensors: tensors["view/level"][0, 0].fill_(float("nan")), "level of the view holds NaN"),
+        (lambda tensors: tensors["view/level"][0, 0].fill_(1e200), "level of the view holds numbers beyond"),
+        (lambda tensors: tensors["view/largest"].fill_(-1), "must be at least 0"),
+        (lambda tensors: tensors.pop("recent"), "last rows of float64 expected"),
+        (lambda tensors: tensors["recent"].fill_(float("inf")), "the last rows hold infinite numbers"),
         (lambda tensors: tensors["view/n_rows"].fill_(-1), "n_rows of the view must lie between"),
         (lambda tensors: tensors.update({"view/errors": tensors["view/errors"][:, 1:]}), "errors of the view"),
         (lambda tensors: tensors.pop("view/trend"), "view/trend"),

@@ -64,7 +64,6 @@ class _ShortDates(ConciseDateFormatter):
 
     def format_ticks(self, values: Any) -> list[str]:
         labels = list(super().format_ticks(values))
-        self.offset_string = ""  # what the last one leaves out, at the other end of the axis
         low = self.axis.get_view_interval()[0] if self.axis is not None else -np.inf
         place = next((place for place, value in enumerate(values) if value >= low), None)
         if place is None:

@@ -256,7 +256,8 @@ class Forecast:
                 last = before[0][-1:], before[1][-1:]
         for percent, shade in style.band_shades(check_levels(level)).items():
             ends = (end[number, :, place].numpy() for end in self.distribution.interval(percent / 100))
-            style.draw_band(ax, *_opened(last, times, *ends), shade, f"{percent:g} %")
+            at, lower, upper = _opened(last, times, *ends)
+            style.draw_band(ax, at, lower, upper, shade, f"{percent:g} %")
         mean = self.distribution.mean[number, :, place].numpy()
         marker = "o" if len(times) == 1 and last is None else None
         ax.plot(*_opened(last, times, mean), color=style.BLUE, linewidth=1.8, marker=marker, label="mean")

@@ -64,9 +64,9 @@ def views(tensors: Mapping[str, Tensor], panel: Panel, n_series: int) -> list[Ba
     """The local views of so many series, from where they are."""
     assert panel.view is not None
     n_modelled = len(panel.settings.modelled)
-    known = {field: tensors[VIEW + field].numpy() for field in BankState.names() if VIEW + field in tensors}
-    for field in {"largest", "jump"} - known.keys():  # of a release that had none: nothing is then thought to be quiet
-        known[field] = np.full_like(known["size"], np.inf)
+    later = [field for field in ("largest", "jump") if VIEW + field not in tensors]  # of a release that had none
+    known = {field: tensors[VIEW + field].numpy() for field in BankState.names() if field not in later}
+    known |= {field: np.full_like(known["size"], np.inf) for field in later}  # nothing is then thought to be quiet
     whole = BankState(**known)
     panel.view.bank.check(whole, n_series * n_modelled)
     return [whole.take(slice(start, start + n_modelled)) for start in range(0, len(whole), n_modelled)]

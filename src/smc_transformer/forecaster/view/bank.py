@@ -34,8 +34,8 @@ ORIGINS = 4
 MEMORY_HORIZONS, MEMORY_SEASONS = 4.0, 3.0
 """How long errors are remembered."""
 ROWS_BEFORE_JUDGING = 2
-MOST_ROWS = 2**53
-"""Of a state that was saved."""
+MOST_ROWS, LARGEST_NUMBER = 2**53, 1e120
+"""Of a state that was saved: values of tables, and sums of their errors, are far below it, and squares are numbers."""
 SMALLEST_FACTOR, LARGEST_FACTOR = 0.05, 20.0
 """Of a multiplicative profile."""
 
@@ -217,6 +217,8 @@ class Bank:
             allowed |= np.isposinf(array) & (name in ("largest", "jump"))
             if not allowed.all():
                 raise ValueError(f"{name} of the view holds NaN or infinite numbers")
+            if (np.abs(array[np.isfinite(array)]) > LARGEST_NUMBER).any():
+                raise ValueError(f"{name} of the view holds numbers beyond {LARGEST_NUMBER:g}")
         if any((getattr(state, name) < 0).any() for name in ("size", "largest", "jump", "errors", "n_errors")):
             raise ValueError("sizes and errors of the view must be at least 0")
 
