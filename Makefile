@@ -1,15 +1,18 @@
-# `make setup` builds .venv once; every other target calls it, but `peers`, whose environment is its own.
+# `make setup` builds .venv once; every other target calls it, but `peers`, `docs` and `test-mlflow`: their
+# environments are their own.
 
 VENV   := .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .venv-peers
+DOCS   := .venv-docs
+MLFLOW := .venv-mlflow
 
-.PHONY: help setup demo test check lint types wheel fuzz bench peers clean
+.PHONY: help setup demo test check lint types wheel docs test-mlflow fuzz bench peers clean
 
 help:  ## List the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 setup: $(READY)  ## Create .venv with pinned versions (once)
 
@@ -40,6 +43,22 @@ wheel: setup  ## Build dist/: a wheel with compiled kernels for this platform, a
 	$(BIN)/python -m hatchling build -d dist
 	@ls dist/*-py3-none-*_x86_64.whl > /dev/null 2>&1 || echo "no kernels in the wheel: they will be compiled on first use"
 
+docs: $(DOCS)/.ready  ## Build the documentation site into site/, in an environment of its own; a warning is an error
+	$(DOCS)/bin/zensical build --clean --strict
+
+$(DOCS)/.ready: requirements-docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+test-mlflow: $(MLFLOW)/.ready  ## Run the tests that need MLflow, in an environment of its own
+	$(MLFLOW)/bin/python -m pytest tests/adapters/test_mlflow.py
+
+$(MLFLOW)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(MLFLOW)
+	$(MLFLOW)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[experiments,dev,mlflow]"
+	@touch $@
+
 fuzz: setup  ## Try hostile input for some minutes (FUZZ=60 for an hour): crashes, hangs, foreign errors
 	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(FUZZ),10)
 
@@ -55,4 +74,4 @@ $(PEERS)/.ready: benchmarks/panels/peers/requirements.txt
 	@touch $@
 
 clean:  ## Remove the environment and caches
-	rm -rf $(VENV) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(PEERS) $(DOCS) $(MLFLOW) site .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
