@@ -8,11 +8,13 @@ PEERS  := .venv-peers
 ENGINES := .venv-engines
 GLUONTS := .venv-gluonts
 LOWEST := .venv-lowest
+DOCS   := .venv-docs
+MLFLOW := .venv-mlflow
 # An adapter's own tests must end: a check that hangs is a failure.
 LIMIT  := timeout 1800
 
-.PHONY: help setup demo test test-sktime test-gluonts test-lowest test-engines check lint types wheel fuzz kills \
-	sanitize bench peers clean
+.PHONY: help setup demo test test-sktime test-gluonts test-lowest test-engines test-mlflow check lint types wheel docs \
+	fuzz kills sanitize bench peers clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -82,6 +84,22 @@ wheel: setup  ## Build dist/: a wheel with compiled kernels for this platform, a
 	$(BIN)/python -m hatchling build -d dist
 	@ls dist/*-py3-none-*_x86_64.whl > /dev/null 2>&1 || echo "no kernels in the wheel: they will be compiled on first use"
 
+docs: $(DOCS)/.ready  ## Build the documentation site into site/, in an environment of its own; a warning is an error
+	$(DOCS)/bin/zensical build --clean --strict
+
+$(DOCS)/.ready: requirements-docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+test-mlflow: $(MLFLOW)/.ready  ## Run the tests that need MLflow, in an environment of its own
+	$(MLFLOW)/bin/python -m pytest tests/adapters/test_mlflow.py
+
+$(MLFLOW)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(MLFLOW)
+	$(MLFLOW)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[experiments,dev,mlflow]"
+	@touch $@
+
 fuzz: setup  ## Try hostile input for some minutes (FUZZ=60 for an hour): crashes, hangs, foreign errors
 	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(FUZZ),10)
 
@@ -103,4 +121,4 @@ $(PEERS)/.ready: benchmarks/panels/peers/requirements.txt
 	@touch $@
 
 clean:  ## Remove the environment and caches
-	rm -rf $(VENV) $(PEERS) $(ENGINES) $(GLUONTS) $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-* site .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

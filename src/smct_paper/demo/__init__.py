@@ -46,7 +46,7 @@ def run_demo(
     try:
         from smct_paper.demo.panel import run_panel
     except ImportError:
-        console.print("left out: it needs pandas (pip install 'smc-transformer[forecaster]')")
+        console.print("left out: it needs pandas (pip install pandas)")
     else:
         scores["panel"] = run_panel(out, steps=steps, seed=seed, console=console)
     (out / "scores.json").write_text(json.dumps(scores, indent=2) + "\n")
