@@ -39,7 +39,7 @@ class ForecastModel:
     def predict(self, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Means and intervals, as `Forecaster.predict` gives them."""
         options = {**DEFAULTS, **(params or {})}
-        chosen = {name: int(options[name]) for name in ("h", "seed") if int(options.get(name, NO_NUMBER)) != NO_NUMBER}
+        chosen: dict[str, Any] = {name: int(options[name]) for name in ("h", "seed") if int(options.get(name, NO_NUMBER)) != NO_NUMBER}
         history, future = split_future(model_input, self.forecaster.settings)
         return self.forecaster.predict(
             history, level=list(options["level"]), n_paths=int(options["n_paths"]), future=future, **chosen

@@ -247,8 +247,7 @@ class SMCForecaster(BaseForecaster):
             return {}
         table = self._history[self._history[ID].isin(some).to_numpy()].sort_values(TIME, kind="stable")
         given = self.forecaster_.read(table)
-        fitted = self.forecaster_.fitted
-        drawn = one_step_forecasts(fitted, given, self.n_paths, fitted.generator.clone_state())
+        drawn = one_step_forecasts(self.forecaster_.fitted, given, self.n_paths, None)
         return {one.names[0]: (one.times[0], one.paths[0]) for one in drawn}
 
     def _trained(

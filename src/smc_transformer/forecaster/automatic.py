@@ -140,6 +140,8 @@ def _target(table: pd.DataFrame, asked: Mapping[str, Any]) -> str:
 
 
 def _frequency(table: pd.DataFrame, id_column: str, time_column: str) -> Any:
+    if (periods := frequency_of(table[time_column].dtype)) is not None:
+        return periods
     # A thousand series tell as much as all.
     by_series = chain(*processes.gather_made(partial(_first_times, table, id_column, time_column, 1000)))
     try:
@@ -153,8 +155,6 @@ def _first_times(table: pd.DataFrame, id_column: str, time_column: str, at_most:
     column = table[time_column]
     if column.isna().any():
         raise TableError(f"column {time_column!r} is empty in row {int(column.isna().to_numpy().argmax())}")
-    if (periods := frequency_of(column.dtype)) is not None:
-        return periods
     whole = pd.api.types.is_integer_dtype(column.dtype)
     times = pd.Index(column.to_numpy("int64")) if whole else as_timestamps(column, time_column)
     groups = pd.Series(range(len(table))).groupby(table[id_column].to_numpy(), sort=False)

@@ -219,7 +219,7 @@ class Panel:
         found = self.scalers.get(series.name)
         if found is not None:
             return found
-        zeros = _spread_of_zeros(self.scalers.values(), len(self.settings.modelled)) / self.units
+        zeros = _spread_of_zeros([one.spread for one in self.scalers.values()], len(self.units)) / self.units
         return _own_scaler(series, self.settings).with_spread(zeros).in_units(self.units)
 
     def _look(

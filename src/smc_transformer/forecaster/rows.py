@@ -137,7 +137,7 @@ def row_series(cells: dict[str, Any], fitted: Fitted) -> Name:
     if not is_name(name):
         raise RowError(f"{column!r} must be text or a whole number, got {_json(cells[column])}", column)
     # In a text table all names are text, so 7 and "7" mean the same series.
-    text = str(name) if isinstance(name, str) or abs(name) < 10**LONGEST_NUMBER else ""
+    text = str(name) if isinstance(name, str) or (isinstance(name, int) and abs(name) < 10**LONGEST_NUMBER) else ""
     for candidate in (name, text, int(text) if text.isdecimal() and len(text) <= LONGEST_NUMBER else name):
         if candidate in known:
             return candidate
