@@ -117,7 +117,8 @@ def _add_errors(app: FastAPI) -> None:
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        known = error.detail if isinstance(error.detail, dict) else problem("refused", str(error.detail))
+        detail: Any = error.detail
+        known = detail if isinstance(detail, dict) else problem("refused", str(detail))
         response = answered({"error": known}, error.status_code)
         response.headers.update(error.headers or {})
         return response
