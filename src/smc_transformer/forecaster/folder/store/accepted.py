@@ -182,7 +182,7 @@ class Store:
             self._document = document = self._read_document()
             after = ""
             while found := self._database.run(_STATES, (after, STATES_AT_ONCE)):
-                use([SavedState(json.loads(series), number, bytes(state)) for series, number, state in found])
+                use([self._state(*one) for one in found])
                 after = found[-1][0]
             rows = self._database.run(_PENDING, (document["saved"],))
             ((n_rows,),) = self._database.run("SELECT count(*) FROM accepted WHERE round > ?", (document["saved"],))
@@ -248,6 +248,12 @@ class Store:
     def _rows(self, which: str, values: Sequence[Any]) -> list[Accepted]:
         found = self._database.run(f"SELECT {_COLUMNS} FROM accepted WHERE {which}", values)
         return [self._read(row)[0] for row in found]
+
+    def _state(self, series: str, number: int, packed: Any) -> SavedState:
+        try:
+            return SavedState(json.loads(series), number, bytes(packed))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise StoreError(f"{self.place} is damaged or was edited in a state: {error}") from None
 
     def _read(self, stored: tuple[Any, ...]) -> tuple[Accepted, int | float | None]:
         """A row, and the level at which it was distrusted."""
