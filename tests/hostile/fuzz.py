@@ -143,7 +143,9 @@ class Cases:
         from smc_transformer.forecaster import Forecaster
 
         folder = self.fresh()
-        path = chance.choice(sorted(folder.iterdir()))
+        # Readers of the store leave an empty log, and a file in which they count themselves.
+        files = sorted(path for path in folder.iterdir() if path.stat().st_size and not path.name.endswith("-shm"))
+        path = chance.choice(files)
         data = bytearray(path.read_bytes())
         how = chance.randrange(6)
         if how < 3:
@@ -153,14 +155,10 @@ class Cases:
             del data[chance.randrange(len(data)) :]
         else:
             start = chance.randrange(len(data))
-            page = bytes(512) if how == 4 else chance.choice(sorted(folder.iterdir())).read_bytes()[:512]
+            page = bytes(512) if how == 4 else chance.choice(files).read_bytes()[:512]
             data[start : start + len(page)] = page
-        whole = path.read_bytes()
         path.write_bytes(data)
         loaded = Forecaster.load(folder)
-        # A journal that ends earlier is that of a stream that was killed earlier.
-        if path.name == "stream.jsonl" and whole.startswith(bytes(data)):
-            return "ok"
         return "ok" if self.answer(loaded) == self.expected else "silent"
 
     def edits(self, chance):

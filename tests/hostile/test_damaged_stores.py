@@ -93,6 +93,19 @@ def test_rows_that_no_stream_writes_are_refused_with_any_checksum(folder, cells)
         Forecaster.load(folder)
 
 
+@pytest.mark.parametrize("change", ["round = round + 1", "series = '\"b\"'", "state = substr(state, 1, 3000)"])
+def test_states_that_no_stream_writes_are_refused(folder, change):
+    service = Service(folder, n_paths=5)
+    service.save()
+    service.close()
+    assert Forecaster.load(folder).fitted.following.series["a"].last_time == 42
+    with sqlite3.connect(folder / "stream.sqlite") as connection:
+        connection.execute(f"UPDATE states SET {change}")
+    connection.close()
+    with pytest.raises(SavedForecasterError, match="state"):
+        Forecaster.load(folder)
+
+
 @pytest.mark.parametrize(
     "change",
     [{"fit": "x"}, {"lines": -1}, {"answers": 7}, {"distrust": "a"}, {"version": 99}, {"format": "x"}, {"saved": None}],

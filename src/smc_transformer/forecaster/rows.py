@@ -199,7 +199,7 @@ def _timestamp(value: Any, column: str, last: pd.Timestamp) -> pd.Timestamp:
 
 # Series mostly have rows at the same times: to read such a time costs more than all else about a row.
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> pd.Timestamp:
+def _parsed(text: str) -> Any:
     return pd.NaT if text.strip().lower() in CLOCKS else pd.to_datetime(text, format="ISO8601", errors="coerce")
 
 

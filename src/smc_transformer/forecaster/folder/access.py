@@ -15,7 +15,7 @@ from smc_transformer.forecaster.folder.journal import read_journal
 from smc_transformer.forecaster.folder.lock import locked
 from smc_transformer.forecaster.folder.packed import pack_series, unpack_series
 from smc_transformer.forecaster.folder.recorded import Recorded, Seen
-from smc_transformer.forecaster.folder.store.accepted import STATES_AT_ONCE, Store
+from smc_transformer.forecaster.folder.store.accepted import STATES_AT_ONCE, SavedState, Store
 from smc_transformer.forecaster.folder.store.databases import StoreError
 from smc_transformer.forecaster.folder.store.opening import find_store, make_store
 from smc_transformer.forecaster.table import Name
@@ -66,7 +66,9 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
         names = self.store.fresh(at_least)[:most]
         for start in range(0, max(1, len(names)), STATES_AT_ONCE):  # once also if there were lines with errors only
             chosen = names[start : start + STATES_AT_ONCE]
-            self.store.put_states({name: pack_series(fitted, self.fit, name) for name in chosen})
+            # The round is in the bytes too, under their checksum: a wrong one would hide rows, or replay them.
+            more = {"round": self.store.round}
+            self.store.put_states({name: pack_series(fitted, self.fit, name, **more) for name in chosen})
 
     def _check(self) -> None:
         if not files.holds_fit(self.folder, self.fit):
@@ -100,9 +102,14 @@ def read_recorded(path: Path, fit: str, fitted: Fitted | None = None) -> Recorde
     if store is None:
         return read_journal(path, fit)
 
-    def use(states: Sequence[bytes]) -> None:
-        if fitted is not None:
-            go_on(fitted, [unpack_series(state, fitted, fit) for state in states])
+    def use(states: Sequence[SavedState]) -> None:
+        if fitted is None:
+            return
+        unpacked = [unpack_series(state.packed, fitted, fit) for state in states]
+        for state, (name, _, more) in zip(states, unpacked, strict=True):
+            if (name, more.get("round")) != (state.name, state.round):
+                raise StoreError(f"{store.place} is damaged or was edited: a state is not that of its series and round")
+        go_on(fitted, unpacked)
 
     with contextlib.closing(store):
         return store.recorded(use)

@@ -48,7 +48,7 @@ _PENDING = (
     "SELECT {columns} FROM accepted LEFT JOIN states ON states.series = accepted.series "
     "WHERE accepted.round > ? AND accepted.round > COALESCE(states.round, 0) ORDER BY accepted.round, accepted.place"
 ).format(columns=", ".join(f"accepted.{column}" for column in _COLUMNS.split(", ")))
-_STATES = "SELECT series, state FROM states WHERE series > ? ORDER BY series LIMIT ?"
+_STATES = "SELECT series, round, state FROM states WHERE series > ? ORDER BY series LIMIT ?"
 _FORGET = (
     "DELETE FROM accepted WHERE series = ? AND round <= "
     "(SELECT round FROM accepted WHERE series = ? ORDER BY round DESC LIMIT 1 OFFSET ?)"
@@ -62,6 +62,14 @@ class Accepted(NamedTuple):
     time: Any
     cells: dict[str, Any]  # as in `forecaster.rows.Row`
     answer: dict[str, Any]
+
+
+class SavedState(NamedTuple):
+    """The state of a series."""
+
+    name: Name
+    round: int  # up to which it holds the rows
+    packed: bytes
 
 
 class Store:
@@ -91,6 +99,11 @@ class Store:
     def n_pending(self) -> int:
         """Lines since the states were saved."""
         return self._document["pending_lines"]
+
+    @property
+    def round(self) -> int:
+        """The last one."""
+        return self._document["round"]
 
     def append(
         self, rounds: Sequence[Sequence[Accepted]], *, lines: int, answers: Sequence[dict[str, Any]] = ()
@@ -163,13 +176,13 @@ class Store:
         self._document = after
         self._fresh.clear()
 
-    def recorded(self, use: Callable[[Sequence[bytes]], None] = lambda states: None) -> Recorded:
+    def recorded(self, use: Callable[[Sequence[SavedState]], None] = lambda states: None) -> Recorded:
         """What was answered, and the rows since the states of their series were saved; `use` is given these states."""
         with self._database.transaction():  # of one moment, also while somebody writes
             self._document = document = self._read_document()
             after = ""
             while found := self._database.run(_STATES, (after, STATES_AT_ONCE)):
-                use([bytes(state) for _, state in found])
+                use([self._state(*one) for one in found])
                 after = found[-1][0]
             rows = self._database.run(_PENDING, (document["saved"],))
             ((n_rows,),) = self._database.run("SELECT count(*) FROM accepted WHERE round > ?", (document["saved"],))
@@ -235,6 +248,12 @@ class Store:
     def _rows(self, which: str, values: Sequence[Any]) -> list[Accepted]:
         found = self._database.run(f"SELECT {_COLUMNS} FROM accepted WHERE {which}", values)
         return [self._read(row)[0] for row in found]
+
+    def _state(self, series: str, number: int, packed: Any) -> SavedState:
+        try:
+            return SavedState(json.loads(series), number, bytes(packed))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise StoreError(f"{self.place} is damaged or was edited in a state: {error}") from None
 
     def _read(self, stored: tuple[Any, ...]) -> tuple[Accepted, int | float | None]:
         """A row, and the level at which it was distrusted."""
