@@ -12,6 +12,7 @@ docs/scale.md has the results.
 import argparse
 import json
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -82,6 +83,7 @@ def measure_spark(options):
     """Predict on local[2]: the time at which each partition was written, and the memory of the workers meanwhile."""
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     folder = options.folder
     forecaster = fitted(options.horizon)
     (folder / "in").mkdir(parents=True)

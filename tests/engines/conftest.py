@@ -1,6 +1,8 @@
 """Local clusters of two workers. An engine that is not installed is skipped: `make test-engines` installs all."""
 
 import importlib
+import os
+import sys
 import warnings
 from contextlib import contextmanager
 
@@ -26,6 +28,7 @@ class Cluster:
 def running_spark():
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2,4]").appName("tests")  # four attempts of each task
     options = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4", "spark.driver.memory": "1g"}
     options |= {"spark.sql.adaptive.enabled": "false", "spark.driver.bindAddress": "127.0.0.1"}

@@ -1,5 +1,7 @@
 """Spark: rows are shuffled so that a series is in one partition, sorted, and streamed through the worker's Python."""
 
+import os
+import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -39,6 +41,8 @@ class SparkEngine:
     def read(self, path: str, address: str | None) -> Any:
         from pyspark.sql import SparkSession
 
+        if address is None:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python, else that of the path
         builder = SparkSession.builder.appName("smct")
         return builder.master(address or "local[*]").getOrCreate().read.parquet(path)
 
