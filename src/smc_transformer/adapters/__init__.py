@@ -1,1 +1,1 @@
-"""The forecaster in other people's libraries, sktime and GluonTS; only the files here need these."""
+"""The forecaster in other people's libraries; only the files here need these."""
