@@ -31,7 +31,7 @@ demo: setup  ## The model beside the best possible one; a small panel from table
 	$(BIN)/smct demo --out demo
 
 test: setup  ## Run all tests (slow ones too)
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/adapters
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore tests/adapters/sktime --ignore tests/adapters/gluonts
 
 test-sktime: setup  ## Run sktime's own checks, and ours, on the forecaster of sktime
 	$(LIMIT) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/adapters/sktime

@@ -171,9 +171,10 @@ class SMCForecaster(BaseForecaster):
         from skpro.distributions import Empirical
 
         index, draws = self._draws(fh, X)
-        levels = index.to_frame(index=False)
-        numbered = pd.concat([levels.assign(sample=number) for number in range(len(draws))], ignore_index=True)
-        samples = pd.MultiIndex.from_frame(numbered[["sample", *levels.columns]], names=["sample", *index.names])
+        tiled = index.take(np.tile(np.arange(len(index)), len(draws)))
+        levels = [tiled.get_level_values(level) for level in range(index.nlevels)]
+        numbers = np.repeat(np.arange(len(draws)), len(index))
+        samples = pd.MultiIndex.from_arrays([numbers, *levels], names=["sample", *index.names])
         values = pd.DataFrame(draws.reshape(-1, draws.shape[-1]), index=samples, columns=self._get_columns())
         return Empirical(values, time_indep=marginal, index=index, columns=values.columns)
 
