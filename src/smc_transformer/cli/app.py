@@ -17,6 +17,16 @@ from smc_transformer.cli.commands import backtest, fit, predict, report, score, 
 from smc_transformer.cli.errors import CommandError, UsageError, one_line
 from smc_transformer.cli.plugins import entry_points
 
+DESCRIPTION = """\
+Forecasts of time series that are distributions, and so tell how certain they are.
+By a transformer whose attention is random (SMC Transformer, sequential Monte Carlo)."""
+EPILOG = """\
+a first forecast, of a table with the columns unique_id, ds and y:
+  smct fit sales.csv --horizon 12 --out model
+  smct predict model --level 80 95 --out forecast.csv --plot forecast.png
+
+smct COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted"""
+
 
 def commands() -> tuple[ModuleType, ...]:
     """Modules with a function `add`: those of the library, and those that entry points of other packages name."""
@@ -108,8 +118,9 @@ def _shown_log(module: str) -> Iterator[None]:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="smct",
-        description="SMC Transformer: forecasts with a distribution, by sequential Monte Carlo in self-attention.",
-        epilog="exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"smct {__version__}")
     parsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
