@@ -13,6 +13,7 @@ import pytest
 from helpers.forecaster_tables import head, make, rows_between, series, walks
 
 from smc_transformer.forecaster import Forecaster, SavedForecasterError
+from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.frequency import times_after
 from smc_transformer.kernels import disabled
 from smc_transformer.support.checksums import sealed

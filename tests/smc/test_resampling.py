@@ -89,7 +89,7 @@ def test_particles_of_zero_weight_are_never_drawn(resample, weights, dtype):
 @pytest.mark.parametrize("n_samples", [1, 7, 10_000])
 def test_the_most_extreme_uniforms_draw_no_particle_of_zero_weight(resample, monkeypatch, uniform, n_samples):
     def extreme(*shape, dtype, **_):
-        return torch.full(shape, uniform, dtype=dtype)
+        return torch.full(torch.empty(*shape).shape, uniform, dtype=dtype)  # numbers, or a tuple of them
 
     monkeypatch.setattr(torch, "rand", extreme)
     weights = [0.0, 0.1, 0.2, 0.3, 0.4, 0.0]

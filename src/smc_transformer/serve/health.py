@@ -4,7 +4,7 @@ from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.table import Name
 
 
-def particle_health(fitted: Fitted, name: Name) -> dict[str, float]:
+def particle_health(fitted: Fitted, name: Name) -> dict[str, int | float]:
     """Effective sample size, and how many particles still have a trajectory of their own at the oldest slot."""
     state = fitted.following.fleet.take([name])
     weights = state.log_weights[0].double().exp()

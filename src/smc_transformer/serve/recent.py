@@ -35,7 +35,7 @@ class Surprise(NamedTuple):
 class Recent:
     """The last values, and the last of those that lay outside the level of alerts."""
 
-    def __init__(self, alert: float) -> None:
+    def __init__(self, alert: int | float) -> None:
         self.alert = alert  # percent
         self._values: deque[Surprise] = deque(maxlen=MOST)
         self._alerts: deque[Surprise] = deque(maxlen=MOST_ALERTS)

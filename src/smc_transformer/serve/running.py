@@ -32,7 +32,7 @@ def run(
     port: int,
     tokens: Sequence[str] = (),
     limits: Limits | None = None,
-    alert: float = 99.9,
+    alert: int | float = 99.9,
     save_every: int = 50,
 ) -> None:
     """Serve until a signal comes (SIGTERM, SIGINT)."""
