@@ -102,7 +102,7 @@ def make_app(
         return Response(generate_latest(worker.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     for path, (name, kind) in PAGE.items():
-        _add_file(app, path, files("smc_transformer.serve").joinpath("page", name).read_text("utf-8"), kind)
+        _add_file(app, path, files("smc_transformer.serve").joinpath("page").joinpath(name).read_text("utf-8"), kind)
     return app
 
 
@@ -117,7 +117,8 @@ def _add_errors(app: FastAPI) -> None:
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        known = error.detail if isinstance(error.detail, dict) else problem("refused", str(error.detail))
+        detail: Any = error.detail
+        known = detail if isinstance(detail, dict) else problem("refused", str(detail))
         response = answered({"error": known}, error.status_code)
         response.headers.update(error.headers or {})
         return response

@@ -65,7 +65,8 @@ class Recent:
 
     def most_surprising(self, most: int, seconds: float) -> list[Surprise]:
         """Of each series the value that was farthest out, among those of the last seconds; the farthest first."""
-        since, worst = time.time() - seconds, {}
+        since = time.time() - seconds
+        worst: dict[Name, Surprise] = {}
         with self._turn:
             values = list(itertools.takewhile(lambda one: one.received >= since, reversed(self._values)))
         for one in values:

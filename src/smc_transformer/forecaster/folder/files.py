@@ -171,8 +171,8 @@ def state_parts(fitted: Fitted, number: str, names: Iterable[Name]) -> tuple[dic
         }
         for name, one in ((name, fitted.following.series[name]) for name in chosen)
     ]
-    views = [fitted.following.series[name].view for name in chosen]
-    views = [view for view in views if isinstance(view, BankState)]
+    all_views = (fitted.following.series[name].view for name in chosen)
+    views = [view for view in all_views if isinstance(view, BankState)]
     if views:
         arrays = BankState.cat(views).arrays()
         tensors |= {contents.VIEW + name: torch.from_numpy(array) for name, array in arrays.items()}

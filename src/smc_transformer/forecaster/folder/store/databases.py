@@ -158,12 +158,12 @@ class PostgreSQL:
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._turn, self._refusing():
-            cursor = self._connection.execute(statement.replace("?", "%s"), values)  # type: ignore[call-overload]
+            cursor = self._connection.execute(statement.replace("?", "%s"), values)
             return cursor.fetchall() if cursor.description else []
 
     def run_many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
         with self._turn, self._refusing(), self._connection.cursor() as cursor:
-            cursor.executemany(statement.replace("?", "%s"), values)  # type: ignore[arg-type]
+            cursor.executemany(statement.replace("?", "%s"), values)
 
     def has_tables(self) -> bool:
         ((name,),) = self.run("SELECT to_regclass('stream')::text")
