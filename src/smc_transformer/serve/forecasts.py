@@ -71,7 +71,7 @@ def routes(ready: Ready) -> APIRouter:
         future: Future = None,
     ) -> Any:
         """The next steps of some series: the mean, central intervals, quantiles."""
-        levels = [80, 95] if level is None else read_levels(level)
+        levels: list[Number] = [80, 95] if level is None else read_levels(level)
         for one in quantile or ():
             if not 0 < one < 1:
                 raise HTTPException(
