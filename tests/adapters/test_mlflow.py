@@ -19,6 +19,7 @@ def mlflow(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="`make test-mlflow` has an environment with it")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # all that mlflow-skinny can write runs to
     return mlflow
 
 
