@@ -6,10 +6,21 @@ import pytest
 from helpers.forecaster_tables import make, rows_between, series, walks
 
 from smc_transformer.forecaster import Forecaster, TableError
+from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.live import Service
 from smc_transformer.forecaster.names import is_name, name_array
 
 NAMES = {"a": ("north", 1), "b": ("north", 2)}
+
+
+def draws_of(monkeypatch, names):
+    """Let series draw the numbers of those that they are called after: a stream is told by its name."""
+    streams = Fitted.streams
+
+    def renamed(self, called, *arguments):
+        return streams(self, [names.get(name, name) for name in called], *arguments)
+
+    monkeypatch.setattr(Fitted, "streams", renamed)
 
 
 def in_levels(table):
@@ -26,7 +37,9 @@ def fitted(table):
     return make().fit(table, progress=False)
 
 
-def test_tuples_give_the_numbers_of_other_names(fitted, table):
+def test_tuples_give_the_numbers_of_other_names(table, monkeypatch):
+    draws_of(monkeypatch, {name: letter for letter, name in NAMES.items()})
+    fitted = make().fit(table, progress=False)
     expected = make().fit(walks(40, 36), progress=False)
     assert fitted.series == list(NAMES.values())
     for found, other in (
@@ -55,7 +68,8 @@ def test_tuples_are_saved_and_streamed(fitted, table, tmp_path):
     pd.testing.assert_frame_equal(loaded.predict(), fitted.predict())
     service = Service(tmp_path / "model", horizon=2)
     line = b'{"unique_id": ["north", 1], "ds": 40, "y": 0.5}'
-    assert service.take(line, 1)["unique_id"] == ("north", 1)
+    ((answer,),) = service.answers([[line]])
+    assert answer["unique_id"] == ("north", 1)
     service.close()
     assert Forecaster.load(tmp_path / "model").predict(series=("north", 1), level=[])["ds"].iloc[0] == 41
 
@@ -67,7 +81,8 @@ def test_not_everything_is_a_name(name):
         make().fit(walks(20).assign(unique_id=name_array([name] * 20)), progress=False)
 
 
-def test_a_table_without_names_is_one_series(tmp_path):
+def test_a_table_without_names_is_one_series(monkeypatch):
+    draws_of(monkeypatch, {"series": "a"})
     table = walks(40)
     plain = table.drop(columns="unique_id")
     known = plain.iloc[:36]

@@ -52,7 +52,7 @@ def test_scores_flag_what_lies_outside_these_intervals():
     forecaster = make(n_particles=300).fit(table, progress=False)
     forecaster.fitted.panel.widths = None  # `score` judges by the distribution of the filter, as it is
     expected = forecaster.one_step(table, level=[80], n_paths=20_000).merge(table, on=["unique_id", "ds"])
-    scores = forecaster.score(table)
+    scores = forecaster.score(table, level=80)
     outside = (expected["y_y"] < expected["y-lo-80"]) | (expected["y_y"] > expected["y-hi-80"])
     # Particles differ between the two calls: only values next to an end may be flagged by one alone.
     assert (outside == scores["outside-80"]).mean() > 0.97
