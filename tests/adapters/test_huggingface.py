@@ -11,6 +11,7 @@ import pytest
 import torch
 from helpers.models import sequences
 from helpers.user_encoders import MovingAverages
+from huggingface_hub import constants
 
 from smc_transformer import Forecaster, InferenceSettings, SMCTransformer, SMCTransformerConfig
 from smc_transformer.adapters.huggingface import PretrainedError, from_pretrained, push_to_hub, save_pretrained
@@ -143,7 +144,7 @@ def test_a_model_that_was_downloaded_is_found_without_a_network(folder, monkeypa
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text(commit)
     shutil.copytree(folder, repository / "snapshots" / commit)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     again = from_pretrained("owner/sales", local_files_only=True)
     expected = forecaster.predict(history, seed=1)
     pd.testing.assert_frame_equal(again.predict(history, seed=1), expected, check_exact=True)

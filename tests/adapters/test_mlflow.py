@@ -100,7 +100,7 @@ def test_other_models_are_refused(mlflow, tmp_path):
         def predict(self, context, model_input, params=None):
             return 0
 
-    mlflow.pyfunc.save_model(str(tmp_path / "zero"), python_model=Zero())
+    mlflow.pyfunc.save_model(str(tmp_path / "zero"), python_model=Zero(), pip_requirements=[])
     with pytest.raises(ValueError, match="not one of smc-transformer"):
         forecasters.load_model(tmp_path / "zero")
 

@@ -39,11 +39,10 @@ class ForecastModel:
     def predict(self, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Means and intervals, as `Forecaster.predict` gives them."""
         options = {**DEFAULTS, **(params or {})}
-        numbers = {name: int(options.get(name, NO_NUMBER)) for name in ("h", "seed")}
-        chosen: dict[str, Any] = {name: number for name, number in numbers.items() if number != NO_NUMBER}
+        h, seed = (None if options.get(name, NO_NUMBER) == NO_NUMBER else int(options[name]) for name in ("h", "seed"))
         history, future = split_future(model_input, self.forecaster.settings)
         return self.forecaster.predict(
-            history, level=list(options["level"]), n_paths=int(options["n_paths"]), future=future, **chosen
+            history, h, list(options["level"]), future=future, n_paths=int(options["n_paths"]), seed=seed
         )
 
 
