@@ -244,6 +244,10 @@ def saved_view(tmp_path_factory):
         (lambda tensors: tensors.pop("view/trend"), "view/trend"),
         (lambda tensors: tensors["view/size"].fill_(-1.0), "at least 0"),
     ],
+<<<<<<< HEAD
+=======
+    ids=["NaN", "huge", "largest", "no rows", "infinite rows", "negative", "shape", "missing", "size"],
+>>>>>>> hostile
 )
 def test_views_that_cannot_be_are_refused_with_any_checksum(saved_view, tmp_path, change, message):
     folder = shutil.copytree(saved_view, tmp_path / "model")
