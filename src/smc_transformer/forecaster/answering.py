@@ -127,12 +127,12 @@ class Answering:
         surprise = forecaster.update(rows_table(rows, settings), self.levels, distrust=self.distrust)
         surprises: dict[Name, list[dict[str, Any]]] = {row.name: [] for row in rows}
         for one in records(surprise.drop(columns=settings.time_column)):
-            surprises[one.pop(settings.id_column)].append(one)
+            surprises[_name(one.pop(settings.id_column))].append(one)
         forecasts: dict[Name, list[dict[str, Any]]] = {name: [] for name in ahead}
         if ahead:
             drawn = fitted.forecast(fitted.following, ahead, self.n_paths)
             for one in records(drawn.table(self.levels)):
-                forecasts[one.pop(settings.id_column)].append(one)
+                forecasts[_name(one.pop(settings.id_column))].append(one)
         return [
             {
                 settings.id_column: row.name,
@@ -158,3 +158,8 @@ def _blamed(reason: str, settings: Settings) -> str | None:
     """The column that the reader of tables names."""
     columns = (settings.time_column, settings.id_column, *settings.modelled, *settings.future_inputs)
     return next((column for column in columns if f"column {column!r}" in reason), None)
+
+
+def _name(told: Any) -> Name:
+    """A name as JSON has it, which knows no tuples."""
+    return tuple(told) if isinstance(told, list) else told

@@ -481,7 +481,7 @@ class Forecaster:
             return Forecaster(**self._asked).fit(table, progress=progress).fitted
 
         return run_backtest(
-            self.settings,
+            self.settings if self._fitted is not None else choose(self._asked, df)[0],
             self._fitted,
             fit,
             df,

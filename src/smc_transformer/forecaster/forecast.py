@@ -276,6 +276,7 @@ class Forecast:
         check_columns(table, (self.id_column, self.time_column, self.targets[place]))
         table = rows_called(table, self.id_column, self.names[number])
         times, values = pd.Index(table[self.time_column]), table[self.targets[place]].to_numpy(float, na_value=np.nan)
+        times = times.to_timestamp() if isinstance(times, pd.PeriodIndex) else times
         return (times, values) if self.freq is None else with_absent_times(times, values, self.freq)
 
     def _is_next(self, time: Any, first: Any) -> bool:

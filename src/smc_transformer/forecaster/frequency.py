@@ -75,7 +75,7 @@ def times_until(last: Any, n: int, freq: Frequency) -> pd.Index:
     """The last n times of the grid up to one of them."""
     if isinstance(freq, str):
         with _in_reach(last):
-            return pd.date_range(end=last, periods=n, freq=freq)
+            return pd.date_range(end=last, periods=n, freq=steps_of_starts(freq))
     return pd.Index(range(int(last) - freq * (n - 1), int(last) + 1, freq), dtype="int64")
 
 

@@ -16,7 +16,7 @@ WAITING = 200
 """Events that may wait for a listener who is slow; the oldest are then left out, as a summary comes anyway."""
 
 
-def summary(worker: Worker, seconds: float, most: int) -> dict[str, Any]:
+def summary(worker: Worker, seconds: int | float, most: int) -> dict[str, Any]:
     """Which series were surprising in the last seconds, and how the server is."""
     return {
         "now": time.time(),
@@ -34,7 +34,7 @@ class Hub:
         self.worker, self.is_stopping = worker, is_stopping
         self.n_listeners = 0
 
-    async def listen(self, series: Name | None, seconds: float, most: int) -> AsyncIterator[str]:
+    async def listen(self, series: Name | None, seconds: int | float, most: int) -> AsyncIterator[str]:
         """Events for one listener: `summary` every second, `alert`, and `row` of the series that is looked at."""
         loop, waiting = asyncio.get_running_loop(), asyncio.Queue[tuple[str, Any]](WAITING)
         id_column = self.worker.service.forecaster.settings.id_column

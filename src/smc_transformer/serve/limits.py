@@ -12,7 +12,7 @@ class Limits:
     queued_rows: int = 50_000  # of all requests that wait
     batch_rows: int = 5_000  # that go through the filter together
     reads: int = 64  # requests for forecasts that wait
-    seconds: float = 30.0  # until a request is answered, or told to come again
+    seconds: int | float = 30.0  # until a request is answered, or told to come again
     series: int = 1_000  # of one forecast
     steps: int = 1_000  # ahead
     n_paths: int = 10_000  # of each series

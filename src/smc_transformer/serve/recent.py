@@ -63,7 +63,7 @@ class Recent:
             chosen = (one for one in reversed(self._alerts if alerts else self._values) if series in (None, one.series))
             return list(itertools.islice(chosen, most))
 
-    def most_surprising(self, most: int, seconds: float) -> list[Surprise]:
+    def most_surprising(self, most: int, seconds: int | float) -> list[Surprise]:
         """Of each series the value that was farthest out, among those of the last seconds; the farthest first."""
         since = time.time() - seconds
         worst: dict[Name, Surprise] = {}

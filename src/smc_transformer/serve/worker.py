@@ -194,7 +194,7 @@ class Worker:
             if entry.future.set_running_or_notify_cancel():
                 entry.future.set_exception(error)
 
-    def _count(self, answers: Answers, seconds: float) -> None:
+    def _count(self, answers: Answers, seconds: int | float) -> None:
         metrics = self.metrics
         for one in answers:
             if isinstance(one, RowError):

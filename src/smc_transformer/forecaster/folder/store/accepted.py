@@ -149,7 +149,7 @@ class Store:
 
     def fresh(self, at_least: int = 1) -> list[Name]:
         """Series that have got so many rows since their state was saved, those that wait longest first."""
-        return [json.loads(series) for series, (_, n_rows) in self._fresh.items() if n_rows >= at_least]
+        return [_name_in(series) for series, (_, n_rows) in self._fresh.items() if n_rows >= at_least]
 
     def put_states(self, states: Mapping[Name, bytes], keep: int = KEPT) -> None:
         """Save the states of some series, which hold all their rows; of each of these that many rows are kept."""
@@ -251,7 +251,7 @@ class Store:
 
     def _state(self, series: str, number: int, packed: Any) -> SavedState:
         try:
-            return SavedState(json.loads(series), number, bytes(packed))
+            return SavedState(_name_in(series), number, bytes(packed))
         except (TypeError, ValueError, RecursionError) as error:
             raise StoreError(f"{self.place} is damaged or was edited in a state: {error}") from None
 
@@ -263,7 +263,7 @@ class Store:
                 raise ValueError("its checksum is another")
             series, time, _, _, row, answer = parts
             document = json.loads(row)
-            accepted = Accepted(json.loads(series), time, read_cells(document["cells"]), read_cells(json.loads(answer)))
+            accepted = Accepted(_name_in(series), time, read_cells(document["cells"]), read_cells(json.loads(answer)))
             return accepted, read_level(document["distrust"])
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise StoreError(f"{self.place} is damaged or was edited in a row: {error}") from None
@@ -286,3 +286,9 @@ def _stored(one: Accepted, number: int, place: int, distrust: int | float | None
 
 def _seal(parts: Sequence[Any]) -> str:
     return checksum([json.dumps(list(parts)).encode()])[:16]
+
+
+def _name_in(text: str) -> Name:
+    """The name of a series, which JSON may hold as a list: it has no tuples."""
+    found = json.loads(text)
+    return tuple(found) if isinstance(found, list) else found
