@@ -100,7 +100,7 @@ def test_an_update_is_a_filter_step_and_no_training():
     forecaster.update(y.iloc[48:53])  # rows that are known already are ignored
     assert forecaster.cutoff == y.index[52]
     after = forecaster.forecaster_.model.state_dict()
-    assert all(weights[name].equals(one) for name, one in after.items())
+    assert all(weights[name].equal(one) for name, one in after.items())
     assert forecaster.forecaster_.fitted.following.series["series"].last_time == y.index[52].to_timestamp()
     assert forecaster.predict([1]).index[0] == y.index[53]
     assert expected.predict(level=[])["ds"].iloc[0] == y.index[53]
@@ -113,7 +113,7 @@ def test_pretraining_learns_from_a_panel_and_fit_follows_another_series():
     weights = pretrained.pretrained_forecaster_.model.state_dict()
     y = column(INDEXES["datetime"], seed=9, name="c0")
     forecaster = pretrained.clone().fit(y)
-    assert all(weights[name].equals(one) for name, one in forecaster.forecaster_.model.state_dict().items())
+    assert all(weights[name].equal(one) for name, one in forecaster.forecaster_.model.state_dict().items())
     expected = pretrained.pretrained_forecaster_.predict(
         pd.DataFrame({"unique_id": "series", "ds": y.index, "y0": y.to_numpy()}), level=[], n_paths=200
     )
@@ -134,7 +134,7 @@ def test_inputs_inform_predictions_where_they_are_known():
     assert np.isclose(some.iloc[0], whole.iloc[0])  # the second step comes after the first
     with pytest.raises(ValueError, match="needs the future inputs"):
         forecaster.predict([1])
-    gappy = x.mask(np.arange(60)[:, None] % 7 == 3)
+    gappy = x.mask(np.broadcast_to(np.arange(60)[:, None] % 7 == 3, x.shape))
     assert make().fit(y.iloc[:50], X=gappy.iloc[:50]).predict([1, 2], X=gappy.iloc[50:]).notna().all()
 
 
