@@ -53,7 +53,7 @@ def test_no_series_is_in_the_folder(folder):
     assert names(folder) == FILES
     tensors, header = read_tensors(folder / "states.safetensors", ValueError)
     assert header["series"] == []
-    assert set(tensors) <= {"generator"}
+    assert all(one.numel() == 0 for one in tensors.values())
     for path in folder.iterdir():
         assert b"2024-" not in path.read_bytes(), path  # the times that it was fitted on
     assert from_pretrained(folder).fitted.trained_until == {}

@@ -113,8 +113,6 @@ def load_fitted(path: Path) -> Fitted:
     tensors, header = _read_tensors(path / STATES, number, is_sealed)
     with contents.damage(path / STATES, SavedForecasterError):
         following, until = read_following(tensors, header, settings, model, panel)
-        if not until:
-            raise ValueError("it holds no series that the model was trained on")
     return Fitted(settings, model, panel, following, until, chosen)
 
 
