@@ -69,9 +69,7 @@ def test_every_bit_of_every_file_is_watched(folder, name):
             Forecaster.load(folder)
         except SavedForecasterError:
             continue
-        # Only what means the same may pass: white space between the words of JSON, and another byte for True.
-        if name == "states.safetensors" and place >= len(whole) - 3 and whole[place] and damaged[place]:
-            continue
+        # Only what means the same may pass: white space between the words of JSON.
         assert name == "config.json", place
         assert json.loads(damaged) == json.loads(whole), place
 

@@ -143,7 +143,8 @@ def test_chunks_of_a_batch_add_up_to_the_batch():
     x = long_sequences()
     x[:, 1:, :2][torch.rand(7, HISTORY + 40, 2, generator=seeded(3)) < 0.2] = math.nan
     whole, gradients = accumulate(goal, model, x, n_particles=1)
-    assert max(model.observation.asked) == 3
+    # Three at a time, then one; sequences with gaps have their densities apart from the others of their chunk.
+    assert {3, 1} <= set(model.observation.asked) <= {3, 2, 1}
     singles = [accumulate(goal, model, row, n_particles=1) for row in x.split(1)]
     assert whole.n_terms == sum(report.n_terms for report, _ in singles)
     assert whole.loss == pytest.approx(sum(report.loss for report, _ in singles))

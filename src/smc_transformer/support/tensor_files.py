@@ -74,7 +74,7 @@ def read_tensors(
             text = metadata.get("header", "{}")
             header = json.loads(text)
             # Copies: the library's tensors lie in the file itself, which somebody else may cut off later.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+            tensors = {name: _copied(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileNotFoundError:
         raise error(f"{path} is missing") from None
     except OSError as cause:  # no permission, or a folder
@@ -88,6 +88,11 @@ def read_tensors(
     if sealed if found is None else found != _checksum(text, tensors):
         raise error(f"{path} is damaged or was edited: its checksum is not that of its contents")
     return tensors, header
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """The same bytes in memory of their own; a copy of booleans would make 1 of every other byte but 0."""
+    return tensor.view(torch.uint8).clone().view(torch.bool) if tensor.dtype == torch.bool else tensor.clone()
 
 
 def unpack_tensors(data: bytes, what: str, error: type[ValueError]) -> tuple[dict[str, Tensor], dict[str, Any]]:
