@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from smc_transformer.forecaster.automatic import choose, provisional
-from smc_transformer.forecaster.backtest import run_backtest
+from smc_transformer.forecaster.backtest import Backtest, run_backtest
 from smc_transformer.forecaster.choosing import chosen_names
 from smc_transformer.forecaster.collecting import check_errors, collect
 from smc_transformer.forecaster.distrust import Distrust
@@ -469,20 +469,52 @@ class Forecaster:
             A `Backtest`. For a table of an engine, or with `errors="collect"`, its forecasts alone: the metrics are
             means over them.
         """
-        horizon = self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
+        options: dict[str, Any] = {"n_windows": n_windows, "step_size": step_size, "h": h}
+        options |= {"level": level, "n_paths": n_paths, "alias": alias}
         if engine_of(df) is not None or check_errors(errors):
             if refit or rolling is not None:
                 raise ValueError("refit and rolling train: on an engine, or with errors='collect', nothing is trained")
-            options: dict[str, Any] = {"n_windows": n_windows, "step_size": step_size, "h": h}
-            options |= {"level": level, "n_paths": n_paths}
             return self._answer("backtest", lambda table: self.past_forecasts(table, **options), df, options, errors)
 
         def fit(table: pd.DataFrame) -> Fitted:
             return Forecaster(**self._asked).fit(table, progress=progress).fitted
 
+        return self._backtest(df, fit, self._fitted, refit=refit, rolling=rolling, **options)
+
+    def past_forecasts(self, df: Any, **options: Any) -> pd.DataFrame:
+        """The forecasts of a `backtest` by the model as it is: nothing is trained, so it must know no later rows.
+
+        Options as in `backtest`: n_windows, step_size, h, level, n_paths and alias.
+        """
+
+        def fit(table: pd.DataFrame) -> Fitted:
+            raise ValueError(
+                "the forecaster was trained on rows after the first cutoff, and nothing is trained here: fit it on the "
+                "rows before the windows first"
+            )
+
+        return self._backtest(df, fit, self.fitted, **options).forecasts
+
+    def _backtest(
+        self,
+        df: Any,
+        fit: Callable[[pd.DataFrame], Fitted],
+        fitted: Fitted | None,
+        *,
+        n_windows: int = 1,
+        step_size: int | None = None,
+        h: int | None = None,
+        level: Numbers = (80, 95),
+        n_paths: int = 1000,
+        alias: str | None = None,
+        refit: bool = False,
+        rolling: int | None = None,
+    ) -> Backtest:
+        """A backtest, its arguments checked; `fit` trains where that is needed."""
+        horizon = self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
         return run_backtest(
-            self.settings if self._fitted is not None else choose(self._asked, df)[0],
-            self._fitted,
+            self.settings if fitted is not None else choose(self._asked, df)[0],
+            fitted,
             fit,
             df,
             n_windows=check_count(n_windows, "n_windows"),
@@ -494,39 +526,6 @@ class Forecaster:
             n_paths=check_count(n_paths, "n_paths"),
             alias=alias,
         )
-
-    def past_forecasts(
-        self,
-        df: Any,
-        n_windows: int = 1,
-        step_size: int | None = None,
-        *,
-        h: int | None = None,
-        level: Numbers = (80, 95),
-        n_paths: int = 1000,
-    ) -> pd.DataFrame:
-        """The forecasts of a `backtest` by the model as it is: nothing is trained, so it must know no later rows."""
-
-        def fit(table: pd.DataFrame) -> Fitted:
-            raise ValueError(
-                "the forecaster was trained on rows after the first cutoff, and nothing is trained here: fit it on the "
-                "rows before the windows first"
-            )
-
-        horizon = self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
-        return run_backtest(
-            self.settings,
-            self.fitted,
-            fit,
-            df,
-            n_windows=check_count(n_windows, "n_windows"),
-            step_size=horizon if step_size is None else check_count(step_size, "step_size"),
-            refit=False,
-            horizon=horizon,
-            levels=check_levels(level),
-            rolling=None,
-            n_paths=check_count(n_paths, "n_paths"),
-        ).forecasts
 
     def save(self, path: str | Path) -> None:
         """Write a folder: config.json, model.safetensors, states.safetensors.
