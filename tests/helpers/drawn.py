@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 PIXEL = 0.006
 """Marks are placed to a hundredth of a pixel."""
@@ -143,7 +144,11 @@ def open_page(browser, path, width=1280, height=900):
     for log in ("browser", "performance"):
         browser.get_log(log)
     browser.get(Path(path).as_uri())
-    assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
+    # The load event may come before the script has drawn everything: on a busy machine by seconds.
+    WebDriverWait(browser, 60).until(
+        lambda page: page.execute_script("return document.documentElement.dataset.ready") == "true",
+        "the page never said that it is drawn",
+    )
 
 
 def requests(browser):
