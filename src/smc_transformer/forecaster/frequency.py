@@ -1,6 +1,7 @@
 """The regular grid that the times of a series lie on: a pandas frequency, or a step between whole numbers."""
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -62,10 +63,10 @@ def times_between(first: Any, last: Any, freq: Frequency) -> pd.Index:
 
 
 def times_after(last: Any, n: int, freq: Frequency) -> pd.Index:
-    """The next n times of the grid."""
+    """The next n times of the grid; for series that end together it is the same index, made once."""
     if isinstance(freq, str):
         with _in_reach(last):
-            return pd.date_range(last, periods=n + 1, freq=steps_of_starts(freq))[1:]
+            return _dates(pd.Timestamp(last), n + 1, freq)[1]
     if int(last) + freq * n >= FARTHEST:
         raise TimeOutOfReachError(f"the grid after {last} goes beyond all whole-number times")
     return pd.Index(range(int(last) + freq, int(last) + freq * n + 1, freq), dtype="int64")
@@ -75,8 +76,20 @@ def times_until(last: Any, n: int, freq: Frequency) -> pd.Index:
     """The last n times of the grid up to one of them."""
     if isinstance(freq, str):
         with _in_reach(last):
-            return pd.date_range(end=last, periods=n, freq=steps_of_starts(freq))
+            return _dates(pd.Timestamp(last), -n, freq)[0]
     return pd.Index(range(int(last) - freq * (n - 1), int(last) + 1, freq), dtype="int64")
+
+
+def _dates(time: pd.Timestamp, n: int, freq: str) -> tuple[pd.Index, pd.Index]:
+    """Times from one on, or if n is negative up to it; also without the first."""
+    return _made_dates(time, str(time.tz), time.unit, n, freq)  # equal timestamps may differ in zone and unit
+
+
+@functools.lru_cache(maxsize=16)
+def _made_dates(time: pd.Timestamp, _zone: str, _unit: str, n: int, freq: str) -> tuple[pd.Index, pd.Index]:
+    ends = {"start": time} if n > 0 else {"end": time}
+    found = pd.date_range(periods=abs(n), freq=steps_of_starts(freq), **ends)
+    return found, found[1:]
 
 
 def with_absent_times(

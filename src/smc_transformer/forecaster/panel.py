@@ -111,9 +111,15 @@ class Panel:
         scalers = {name: scaler.in_units(units) for name, scaler in plain.items()}
         return cls(settings, known_scaler, units, scalers)
 
-    def known(self, series: Series) -> Float[np.ndarray, "row known"]:
-        """The inputs that are known ahead, as the model sees them, without the features of a view."""
-        features = calendar_features(series.times, self.settings.calendar)
+    def known(
+        self, series: Series, features: Float[np.ndarray, "row feature"] | None = None
+    ) -> Float[np.ndarray, "row known"]:
+        """The inputs that are known ahead, as the model sees them, without the features of a view.
+
+        `features` are those of the calendar, where they are known already.
+        """
+        if features is None:
+            features = calendar_features(series.times, self.settings.calendar)
         columns = scale(series, series.known, self.settings.future_inputs, self.known_scaler)
         return np.concatenate((columns, features), axis=1)
 
@@ -146,10 +152,14 @@ class Panel:
         banks = [state for state in states if isinstance(state, BankState)]
         n_steps = max(map(len, future))
         said = self.view.glance(BankState.cat(banks), n_steps)
+        # Series that end together share an index of times.
+        indices = {id(series.times): series.times for series in future}
+        calendar = {key: calendar_features(times, self.settings.calendar) for key, times in indices.items()}
         for number, series in enumerate(future):
             rows = slice(number * n_modelled, (number + 1) * n_modelled)
             scaler, features = self._of_columns(Glance(*(part[rows] for part in said)))
-            known = np.concatenate((self.known(series), features[: len(series)]), axis=1)
+            known = self.known(series, calendar[id(series.times)])
+            known = np.concatenate((known, features[: len(series)]), axis=1)
             found.append(Viewed(series, scaler.rows(slice(len(series))), known))
         return found
 

@@ -17,12 +17,14 @@ from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import TableError
 from smc_transformer.forecaster.windows import (
     cutoff_windows,
+    followed_windows,
     join_windows,
     training_cutoffs,
     training_windows,
     validation_windows,
 )
 from smc_transformer.learning import Recipe, Stage, evenly_spaced
+from smc_transformer.learning.noise_law import Sequences, fit_noise_
 from smc_transformer.learning.persistence import persistence
 from smc_transformer.learning.step_widths import held_out_forecasts, step_widths, stretched
 from smc_transformer.model import SMCTransformer
@@ -36,8 +38,8 @@ VALIDATION_WINDOWS = 100
 EARLIER = 3
 """Earlier windows, for each held-out one, by which intervals of a local view are given their width."""
 WIDENING_WINDOWS = 150
-"""Of these, how many say how wide the noise of one step is: with 10,000 steps the coverage of 95 % intervals has a
-standard error of 0.002, which is 0.01 of the width."""
+"""Of these, and of windows of held-out rows, how many say what the noise of one step is like: with 10,000 steps the
+coverage of 95 % intervals has a standard error of 0.002, which is 0.01 of the width."""
 FIRST_CORRECTION = 0.05
 """Factor on the last layer's first weights: a network begins as the forecasts of the local view, uncorrected."""
 BELIEF = 0.75
@@ -65,6 +67,7 @@ class Examples(NamedTuple):
 
     training: Float[Tensor, "window length n_inputs"]
     validation: Float[Tensor, "validation_window length n_inputs"] | None
+    followed: Float[Tensor, "followed_window length n_inputs"] | None = None  # of a local view: `followed_windows`
 
 
 def scaled_examples(panel: Panel, viewed: list[Viewed], held_out: list[int]) -> Examples:
@@ -100,7 +103,8 @@ def local_examples(panel: Panel, viewed: list[Viewed], horizons: list[Horizons],
     if training is None:
         raise TableError("there is nothing to learn from: no series has values after a row in which all are observed")
     validation = cutoff_windows(panel, viewed, after, lengths) if any(held_out) else None
-    return Examples(training, join_windows(validation, VALIDATION_WINDOWS))
+    followed = followed_windows(panel, viewed, held_out)
+    return Examples(training, join_windows(validation, VALIDATION_WINDOWS), join_windows(followed, WIDENING_WINDOWS))
 
 
 def train(
@@ -108,7 +112,7 @@ def train(
 ) -> tuple[SMCTransformer, TrainingReport]:
     """A model trained on windows, its weights and noise chosen by held-out ones; resumed from a `checkpoint` folder."""
     settings, history = panel.settings, panel.settings.input_size - 1
-    windows, validation = examples
+    windows, validation, followed = examples
     recipe, model = _recipe(settings), settings.make_model(settings.seed)
     if settings.is_local:
         with torch.no_grad():
@@ -131,15 +135,16 @@ def train(
             model.readout.projection.bias[: len(settings.modelled)] *= BELIEF
     widening = 1.0
     if validation is not None and _can_be_widened(settings, model, validation):
-        # Through the local view, intervals of many steps have widths of their own.
-        histories = (None,) if settings.is_local else (history, None)
-        judged = validation
-        if settings.is_local:
+        if not settings.is_local:
+            widening = recipe.widen(model, validation, histories=(history, None), n_scored=len(units))
+        else:
             # One stretch of time may be unlike others: what a small network saw in training says something too.
             judged = torch.cat((validation, windows[evenly_spaced(len(windows), EARLIER * len(validation))]))
-        widened = judged[evenly_spaced(len(judged), WIDENING_WINDOWS)] if settings.is_local else judged
-        widening = recipe.widen(model, widened, histories=histories, n_scored=len(units))
-        if settings.is_local:
+            assert followed is not None
+            past = judged[evenly_spaced(len(judged), WIDENING_WINDOWS), : settings.input_size + 1]
+            earlier, new = Sequences(past, settings.input_size // 2), Sequences(followed, history)
+            widening = fit_noise_(model, new, earlier, len(units))
+            # Intervals of many steps have widths of their own.
             held_out = held_out_forecasts(model, judged, settings.horizon, len(units))
             panel.widths = step_widths(held_out)
             panel.persistence = persistence(stretched(held_out.paths, panel.widths), held_out.observed)

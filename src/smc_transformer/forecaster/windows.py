@@ -85,6 +85,29 @@ def cutoff_windows(
     return found
 
 
+def followed_windows(
+    panel: Panel, viewed: list[Viewed], held_out: list[int]
+) -> Float[Tensor, "window length n_inputs"] | None:
+    """Rows as they are seen when a series is followed: windows side by side, whose last rows are those held out.
+
+    A horizon of rows at the end of each window is held out; before them there are as many as the input size, or fewer.
+    """
+    settings, n_modelled, windows = panel.settings, len(panel.settings.modelled), []
+    for one, n_held_out in zip(viewed, held_out, strict=True):
+        if not n_held_out:
+            continue
+        rows = panel.rows(one)
+        complete = _complete(rows, n_modelled)
+        for end in range(len(rows), len(rows) - n_held_out + settings.horizon - 1, -settings.horizon):
+            first = max(0, end - settings.window_length)
+            begun = first + complete[first:end].nonzero().flatten()[:1]
+            if len(begun) and end - int(begun) > 1:
+                window = torch.full((settings.window_length, rows.shape[1]), float("nan"))
+                window[settings.window_length - (end - int(begun)) :] = rows[int(begun) : end]
+                windows.append(window)
+    return torch.stack(windows) if windows else None
+
+
 def join_windows(
     windows: Float[Tensor, "own length n_inputs"] | None, at_most: int
 ) -> Float[Tensor, "window length n_inputs"] | None:

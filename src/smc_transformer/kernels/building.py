@@ -26,10 +26,11 @@ NAMES = (
     "paths",
     "recurrent",
     "noise",
+    "gamma",
     "draws",
 )
 SOURCES = tuple(f"{name}.c" for name in NAMES)
-HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "noise.h", "pool.h")
+HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "noise.h", "threefry.h", "pool.h")
 NUMBERS = ("float", "double")
 
 FLAGS = (

@@ -1,4 +1,4 @@
-"""Standard normal noise, drawn by all threads."""
+"""Random numbers, drawn by all threads: normal ones, and for rows with streams of their own others too."""
 
 import ctypes
 
@@ -41,7 +41,27 @@ def fill_uniform_rows(
     return out
 
 
-def _of_rows(out: Tensor, keys: Tensor, steps: Tensor, draw: int) -> tuple[object, ...]:
+def gamma_rows(
+    shapes: Float[Tensor, "row ..."], keys: Int[Tensor, "row"], steps: Int[Tensor, "row"], draw: int
+) -> Float[Tensor, "row ..."]:
+    """Numbers of the standard Gamma distributions of these shapes, in float64; NaN for a shape that has none."""
+    shapes = shapes.double().contiguous()
+    out = torch.empty_like(shapes)
+    loaded(torch.empty(0)).fill_gamma_rows(*_of_rows(out, keys, steps, draw, 64), POINTER(shapes.data_ptr()))
+    return out
+
+
+def poisson_rows(
+    rates: Float[Tensor, "row ..."], keys: Int[Tensor, "row"], steps: Int[Tensor, "row"], draw: int
+) -> Float[Tensor, "row ..."]:
+    """The same with Poisson numbers of these rates."""
+    rates = rates.double().contiguous()
+    out = torch.empty_like(rates)
+    loaded(torch.empty(0)).fill_poisson_rows(*_of_rows(out, keys, steps, draw, 64), POINTER(rates.data_ptr()))
+    return out
+
+
+def _of_rows(out: Tensor, keys: Tensor, steps: Tensor, draw: int, cost: int = 8) -> tuple[object, ...]:
     sizes = (COUNT(len(out)), COUNT(out[:1].numel()))
     pointers = (POINTER(keys.data_ptr()), POINTER(steps.data_ptr()))
-    return (POINTER(out.data_ptr()), *sizes, *pointers, ctypes.c_uint32(draw), threads(8 * out.numel()))
+    return (POINTER(out.data_ptr()), *sizes, *pointers, ctypes.c_uint32(draw), threads(cost * out.numel()))

@@ -27,14 +27,20 @@ def persistent(
     """The paths, with the draws of each step dealt out anew."""
     if share == 0 or min(paths.shape[1:3]) < 2:
         return paths
-    draws = np.ascontiguousarray(np.moveaxis(paths, 1, -1))  # (sequence, horizon, target, path)
+    return np.stack([_dealt_anew(own, share) for own in paths])  # one by one, as each fits into a processor's cache
+
+
+def _dealt_anew(
+    paths: Float[np.ndarray, "path horizon target"], share: float
+) -> Float[np.ndarray, "path horizon target"]:
+    draws = np.ascontiguousarray(np.moveaxis(paths, 0, -1))  # (horizon, target, path)
     standing = _standard(draws)
-    usual = _standard(standing.mean(axis=1, keepdims=True))
+    usual = _standard(standing.mean(axis=0))
     mixed = np.sqrt(1 - share) * standing + np.sqrt(share) * usual
     draws.sort(axis=-1)
     dealt = np.empty_like(draws)
     np.put_along_axis(dealt, mixed.argsort(axis=-1), draws, axis=-1)
-    return np.moveaxis(dealt, -1, 1)
+    return np.moveaxis(dealt, -1, 0)
 
 
 def persistence(
@@ -70,5 +76,5 @@ def persistence(
 def _standard(draws: Float[np.ndarray, "*batch path"]) -> Float[np.ndarray, "*batch path"]:
     """Centred, in units of their deviation; zeros where all are the same."""
     centred = draws - draws.mean(axis=-1, keepdims=True)
-    deviation = draws.std(axis=-1, keepdims=True)
+    deviation = np.sqrt(np.square(centred).mean(axis=-1, keepdims=True))
     return centred / np.where(deviation > 0, deviation, 1.0)

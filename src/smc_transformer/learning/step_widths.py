@@ -84,8 +84,11 @@ def stretched(
     """Paths moved away from the median of each step, or towards it, by the factor of the step; their order stays."""
     if (widths == 1).all():
         return paths
-    median = np.median(paths, axis=1, keepdims=True)
-    return median + widths[:, None] * (paths - median)
+    found = np.empty_like(paths)
+    for own, moved in zip(paths, found, strict=True):  # one by one, as each fits into a processor's cache
+        median = np.median(own, axis=0)
+        moved[:] = median + widths[:, None] * (own - median)
+    return found
 
 
 def _distances(held_out: HeldOut) -> Float[np.ndarray, "level sequence horizon target"]:

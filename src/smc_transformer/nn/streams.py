@@ -2,8 +2,8 @@
 
 A stream is told by a key (of a seed and the name of a series, say) and a step; its draws are numbered. So a panel, one
 series alone and any partition of the panel draw the same numbers, in any order and on any machine, and nothing has to
-be remembered between two steps. Normal and uniform numbers come from a counter (kernels/noise.c), or without kernels
-from numpy's Philox with the same key: another stream. Gamma and Poisson numbers always come from Philox.
+be remembered between two steps. Numbers come from a counter (kernels/noise.c, kernels/gamma.c), or without kernels from
+numpy's Philox with the same key: another stream.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.kernels.choice import in_c
-from smc_transformer.kernels.noise import fill_normal_rows, fill_uniform_rows
+from smc_transformer.kernels.noise import fill_normal_rows, fill_uniform_rows, gamma_rows, poisson_rows
 from smc_transformer.nn.conditions import explain_draws
 from smc_transformer.smc.randomness import SequenceGenerator
 
@@ -79,11 +79,15 @@ class Streams(SequenceGenerator):
 
     def gammas(self, shapes: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
         """Numbers of the standard Gamma distributions of these shapes."""
+        if in_c(explain_draws(torch.empty(0))):
+            return gamma_rows(shapes, self.keys, self.steps, self.next_draw()).to(shapes)
         rows = shapes.double().numpy()
         return self._rows(lambda random, row: random.standard_gamma(rows[row])).to(shapes)
 
     def poissons(self, rates: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
         """Poisson numbers of these rates."""
+        if in_c(explain_draws(torch.empty(0))):
+            return poisson_rows(rates, self.keys, self.steps, self.next_draw()).to(rates)
         rows = rates.double().numpy()
         return self._rows(lambda random, row: random.poisson(rows[row]).astype(float)).to(rates)
 

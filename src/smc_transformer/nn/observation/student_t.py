@@ -97,15 +97,21 @@ class StudentTObservation(ScaledObservation):
 
     def __init__(self, n_targets: int, variance: float = 0.5, degrees: float = 8.0):
         super().__init__(n_targets, variance)
-        if not LEAST_DEGREES < degrees < math.inf:
-            raise ValueError(f"degrees must be above {LEAST_DEGREES} and finite, got {degrees}")
-        above = torch.tensor(degrees - LEAST_DEGREES)
-        self.raw_degrees = nn.Parameter(above + torch.log(-torch.expm1(-above)))  # the inverse of softplus
+        self.raw_degrees = nn.Parameter(torch.empty(()))
+        self.set_degrees_(degrees)
 
     @property
     def degrees(self) -> Float[Tensor, ""]:
         """Degrees of freedom nu."""
         return LEAST_DEGREES + F.softplus(self.raw_degrees)
+
+    @torch.no_grad()
+    def set_degrees_(self, degrees: float) -> None:
+        """Give the noise other tails; its scale stays."""
+        if not LEAST_DEGREES < degrees < math.inf:
+            raise ValueError(f"degrees must be above {LEAST_DEGREES} and finite, got {degrees}")
+        above = torch.tensor(degrees - LEAST_DEGREES)
+        self.raw_degrees.copy_(above + torch.log(-torch.expm1(-above)))  # the inverse of softplus
 
     def components(self, parameters: Float[Tensor, "*batch n_parameters"]) -> StudentTComponents:
         location, scale = self.location_and_scale(parameters)
