@@ -9,6 +9,12 @@ torch.set_num_threads(1)
 jaxtyping.jaxtyped = CheckOnce(jaxtyping.jaxtyped)  # before the import hook puts it on the package's functions
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Tests that train run as users do: what they call is checked by the others, at a third of the time of these."""
+    jaxtyping.config.update("jaxtyping_disable", item.get_closest_marker("slow") is not None)
+
+
 @pytest.fixture
 def without_shape_checks():
     """As users run the package: only its own checks stand between them and a mistake."""

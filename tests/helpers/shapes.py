@@ -2,10 +2,12 @@
 
 Whether arguments and results fit a signature depends on their types, dtypes and shapes alone, so a function that has
 been called with the same ones, and has returned the same ones, need not be checked again. With a check of every call,
-jaxtyping and beartype would take more than half of the time of tests with many small steps.
+jaxtyping and beartype would take more than half of the time of tests with many small steps. Of functions that are
+called thousands of times, only some of the later calls are looked at.
 """
 
 import functools
+import itertools
 import types
 
 import jaxtyping
@@ -13,6 +15,9 @@ import numpy as np
 from torch import Tensor
 
 PLAIN = {bool, int, float, type(None)}
+
+OFTEN, SOME = 300, 16
+"""After so many calls of a function, one in this many is looked at."""
 
 MOST = 20
 """Elements of a container that are looked at; beartype itself looks at one of a list, drawn at random."""
@@ -52,34 +57,40 @@ class CheckOnce:
 
     def checking_once(self, function, with_checks):
         fits = self.fits.setdefault(function.__code__, {})  # shared by what a closure is made as, time after time
+        # Made once each, when they are needed: beartype writes code for every signature.
+        with_arguments = functools.cache(lambda: with_checks(function))
+        calls, returned = itertools.count(), []
+        with_result = functools.cache(lambda: with_checks(_returning(returned, function)))
 
         @functools.wraps(function)
         def checked(*arguments, **options):
-            if jaxtyping.config.jaxtyping_disable:
+            number = next(calls)
+            if (number > OFTEN and number % SOME) or jaxtyping.config.jaxtyping_disable:
                 return function(*arguments, **options)
             kinds = tuple(map(kind_of, arguments))
             if options:
                 kinds += tuple((name, kind_of(value)) for name, value in options.items())
             results = fits.get(kinds)
             if results is None:
-                result = with_checks(function)(*arguments, **options)
+                result = with_arguments()(*arguments, **options)
                 fits[kinds] = {kind_of(result)}
                 return result
             result = function(*arguments, **options)
             kind = kind_of(result)
             if kind not in results:
-                with_checks(_returning(result, function))(*arguments, **options)
+                returned.append(result)
+                with_result()(*arguments, **options)
                 results.add(kind)
             return result
 
         return checked
 
 
-def _returning(result, like):
-    """A function with the signature of another, and a result that is known."""
+def _returning(returned, like):
+    """A function with the signature of another, which takes its result off a list."""
 
     def known(*arguments, **options):
-        return result
+        return returned.pop()
 
     # Annotations that are strings are looked up among the globals of the function.
     made = types.FunctionType(known.__code__, like.__globals__, like.__name__, None, known.__closure__)
