@@ -32,6 +32,7 @@ from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.steps import asked_steps
 from smc_transformer.forecaster.surprise import surprise_table
 from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, check_known, hash_of, read_series
+from smc_transformer.forecaster.tick import tick
 from smc_transformer.forecaster.training import (
     TrainingReport,
     local_cutoffs,
@@ -357,7 +358,7 @@ class Forecaster:
         n_paths = check_count(n_paths, "n_paths")
         h = self.settings.horizon if h is None else check_count(h, "h", at_most=LONGEST)
         following, times = self._start(df, h, series, seed)
-        last_times = {name: following.series[name].last_time for name in times}
+        last_times = {name: following.last_time(name) for name in times}
         values = read_given(given, self.settings, times, last_times)
         return self.fitted.scenario(following, self.read_future(times, future), values, n_paths, seed)
 
@@ -375,7 +376,7 @@ class Forecaster:
             given = {one.name: one for one in self.read(df)}
             chosen = chosen_names(series, given)
             following, _ = fitted.follow([given[name] for name in chosen], seed)
-        times = {name: times_after(following.series[name].last_time, h, self.settings.freq) for name in chosen}
+        times = {name: times_after(following.last_time(name), h, self.settings.freq) for name in chosen}
         return following, times
 
     def update(
@@ -412,7 +413,10 @@ class Forecaster:
         if distrust is not None:
             (percent,) = check_levels(distrust)
             doubt = Distrust(percent, len(self.settings.targets), patience=self.settings.horizon)
-        last_times = {name: followed.last_time for name, followed in fitted.following.series.items()}
+        found = tick(fitted, df_new, levels, doubt)
+        if found is not None:
+            return found
+        last_times = fitted.following.last_times()
         judged = fitted.update(self.read(df_new, after=last_times), doubt)
         return surprise_table(self.settings, judged, levels, doubt)
 

@@ -1,7 +1,7 @@
 """What a fit leaves behind: a model, scaling, and the particles of every series; and how to follow them further."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -20,6 +20,8 @@ from smc_transformer.forecaster.frequency import times_until
 from smc_transformer.forecaster.horizon_units import to_model, to_table
 from smc_transformer.forecaster.panel import Panel, Viewed, ViewState
 from smc_transformer.forecaster.paths import draw_futures, draw_scenario
+from smc_transformer.forecaster.roster import Followed as Followed
+from smc_transformer.forecaster.roster import Roster
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series
@@ -52,20 +54,22 @@ def n_recent(settings: Settings) -> int:
     return min(HORIZONS_KEPT * settings.horizon, MOST_KEPT)
 
 
-class Followed(NamedTuple):
-    """What is known of a followed series beside its particles."""
-
-    last_time: Any
-    view: ViewState  # how it is seen from there
-    runs: tuple[int, ...]  # of each modelled column, how many of its last values were outside what is believed
-    recent: Float[np.ndarray, "row modelled"]  # its last rows, to be drawn before forecasts
-
-
 class Following(NamedTuple):
     """Series that are followed: their particles, and what else is known of them."""
 
     fleet: Fleet
-    series: dict[Name, Followed]
+    series: MutableMapping[Name, Followed]
+
+    def last_time(self, name: Name) -> Any:
+        """That of the last row of a series."""
+        series = self.series
+        return series.last_times[series.places[name]] if isinstance(series, Roster) else series[name].last_time
+
+    def last_times(self) -> dict[Name, Any]:
+        """Those of all."""
+        if isinstance(self.series, Roster):
+            return dict(zip(self.series.places, self.series.last_times, strict=True))
+        return {name: followed.last_time for name, followed in self.series.items()}
 
 
 class Ready(NamedTuple):
@@ -111,7 +115,7 @@ def _without(series: Series, row: int, denied: Bool[Tensor, "modelled"]) -> Seri
     return replace(series, values=values)
 
 
-def _union(parts: Iterable[dict[Name, T]]) -> dict[Name, T]:
+def _union(parts: Iterable[Mapping[Name, T]]) -> dict[Name, T]:
     return {name: value for part in parts for name, value in part.items()}
 
 
@@ -129,7 +133,7 @@ class Fitted:
     @property
     def some_time(self) -> Any:
         """A time that the fit has seen, or of a series that is followed: its zone is that of all times; None: any."""
-        followed = (one.last_time for one in self.following.series.values())
+        followed = (self.following.last_time(name) for name in self.following.series)
         return next(chain(self.trained_until.values(), followed), None)
 
     @property

@@ -3,6 +3,9 @@
 Series whose rows have the same shapes share a block, and take their steps together, however much each has seen. There
 is one block for all series, with two exceptions: a series whose values have been missing has an input for each
 particle, and without a window (or with a transformer encoder) what is remembered grows with the series.
+
+A row is stepped in a copy (`take`, `put`), or where it stands (`lend`, `put`): keys and values, nearly all of it, are
+then never copied. Blocks grow by a share of themselves, so that series that come one by one are not copied once for each.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,11 +17,15 @@ import torch
 from smc_transformer.forecaster.table import Name
 from smc_transformer.inference.state import ParticleState
 
+GROWTH = 0.5
+"""By which share of itself a block grows, at least."""
 
-@dataclass
+
+@dataclass(eq=False)
 class _Block:
     """Rows of one layout; vacant ones belong to no series."""
 
+    layout: Any
     state: ParticleState
     vacant: list[int] = field(default_factory=list)
 
@@ -28,7 +35,7 @@ class Fleet:
 
     def __init__(self, parts: Iterable[tuple[Sequence[Name], ParticleState]] = ()) -> None:
         self._blocks: dict[Any, _Block] = {}
-        self._where: dict[Name, tuple[Any, int]] = {}
+        self._where: dict[Name, tuple[_Block, int]] = {}
         self.add(parts)
 
     def add(self, parts: Iterable[tuple[Sequence[Name], ParticleState]]) -> None:
@@ -44,32 +51,51 @@ class Fleet:
     def _add(self, layout: Any, names: list[Name], state: ParticleState) -> None:
         block = self._blocks.get(layout)
         if block is None:
-            self._blocks[layout] = _Block(state)
+            block = self._blocks[layout] = _Block(layout, state)
             rows = list(range(len(names)))
-        elif len(block.vacant) >= len(names):
+        else:
+            lacking = len(names) - len(block.vacant)
+            if lacking > 0:
+                first, more = len(block.state), max(lacking, int(GROWTH * len(block.state)))
+                room = state.take(torch.zeros(more, dtype=torch.long))  # any rows, until there are others
+                block.state = ParticleState.cat((block.state, room))
+                block.vacant += reversed(range(first, first + more))
             rows = [block.vacant.pop() for _ in names]
             block.state.put(torch.tensor(rows), state)
-        else:
-            rows = list(range(len(block.state), len(block.state) + len(names)))
-            block.state = ParticleState.cat((block.state, state))
-        self._where.update((name, (layout, row)) for name, row in zip(names, rows, strict=True))
+        self._where.update((name, (block, row)) for name, row in zip(names, rows, strict=True))
 
     def take(self, names: Sequence[Name]) -> ParticleState:
-        """A copy of the rows of series of one layout."""
-        layout, _ = self._where[names[0]]
-        return self._blocks[layout].state.take(torch.tensor([self._where[name][1] for name in names]))
+        """A copy of the rows of series, which have one layout."""
+        block, rows = self._rows(names)
+        return block.state.take(torch.tensor(rows))
+
+    def lend(self, names: Sequence[Name]) -> ParticleState:
+        """The same to be stepped once, in place (`ParticleState.lend`), if the slots are a ring of the window's length.
+
+        Nothing has happened before it is `put`.
+        """
+        block, rows = self._rows(names)
+        return block.state.lend(torch.tensor(rows))
 
     def put(self, names: Sequence[Name], state: ParticleState) -> None:
         """Replace the rows of series, which may have got another layout."""
-        layout, _ = self._where[names[0]]
-        block, rows = self._blocks[layout], [self._where[name][1] for name in names]
-        if state.layout == layout:
-            block.state.put(torch.tensor(rows), state)
+        block, rows = self._rows(names)
+        if state.layout == block.layout:
+            if state.held is not None:
+                block.state.give_back(state)
+            else:
+                block.state.put(torch.tensor(rows), state)
             return
+        state = state.dense()
         block.vacant += rows
         if len(block.vacant) == len(block.state):
-            del self._blocks[layout]
+            del self._blocks[block.layout]
         self.add([(names, state)])
+
+    def _rows(self, names: Sequence[Name]) -> tuple[_Block, list[int]]:
+        """The block of series of one layout, and their rows in it."""
+        block, _ = self._where[names[0]]
+        return block, [self._where[name][1] for name in names]
 
     def replaced(self, parts: Iterable[tuple[Sequence[Name], ParticleState]]) -> "Fleet":
         """Another fleet, with other states of some series and with series that are new."""
@@ -90,13 +116,12 @@ class Fleet:
 
     def room(self, name: Name) -> int:
         """How many slots of a series have never been written."""
-        layout, row = self._where[name]
-        state = self._blocks[layout].state
-        return state.capacity - int(state.n_slots[row])
+        block, row = self._where[name]
+        return block.state.capacity - int(block.state.n_slots[row])
 
     def blocks(self) -> list[tuple[list[Name], ParticleState]]:
         """All rows, block by block, with their names."""
-        names: dict[Any, list[Name]] = {layout: [] for layout in self._blocks}
-        for name, (layout, _) in self._where.items():
-            names[layout].append(name)
+        names: dict[_Block, list[Name]] = {block: [] for block in self._blocks.values()}
+        for name, (block, _) in self._where.items():
+            names[block].append(name)
         return [(own, self.take(own)) for own in names.values()]

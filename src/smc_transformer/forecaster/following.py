@@ -94,7 +94,9 @@ class Follower(NamedTuple):
         self, prediction: Prediction, targets: Float[Tensor, "batch n_targets"], generator: Generator | None
     ) -> Judgement:
         """How expected each target was."""
-        mixture = prediction.mixture(self.network)
+        # Not `prediction.mixture`, which keeps a copy of the observation model.
+        weights, parameters = prediction.log_weights.unsqueeze(-1), prediction.parameters.unsqueeze(2)
+        mixture = Mixture(weights, parameters, self.network.observation.components)
         values = targets.unsqueeze(1)
         pit = mixture.pit(values, generator)[:, 0]
         others = ~torch.eye(targets.shape[-1], dtype=torch.bool)  # which are integrated out
@@ -103,6 +105,25 @@ class Follower(NamedTuple):
         alone = [mixture.log_prob(known.masked_fill(other, float("nan")))[:, 0] for other in others]
         density = torch.stack(alone, dim=-1).where(~targets.isnan(), float("nan"))
         return Judgement.missing(targets)._replace(log_density=density, pit=pit)
+
+    def take_step(
+        self,
+        state: ParticleState,
+        targets: Float[Tensor, "batch n_targets"],
+        known: Float[Tensor, "batch known"],
+        generator: Generator | None,
+        runs: Int[Tensor, "batch n_targets"],
+        distrust: Distrust | None,
+    ) -> tuple[Judgement, Bool[Tensor, "batch n_targets"]]:
+        """One row of `take_steps`, judged before it is seen; also which values were denied."""
+        denied = torch.zeros_like(targets, dtype=torch.bool)
+        prediction = self.predict(state, known, generator)
+        judgement = self.judge(prediction, targets, in_stage(generator, JUDGEMENT, state.position, ahead=-1))
+        if distrust is not None:
+            judgement = judgement._replace(runs=distrust.runs(runs, judgement.pit))
+            denied = distrust.denies(judgement.runs) & ~targets.isnan()
+        self.observe(state, prediction, targets.masked_fill(denied, float("nan")), generator)
+        return judgement, denied
 
     def take_steps(
         self,

@@ -102,7 +102,7 @@ def read_row(cells: dict[str, Any], name: Name, fitted: Fitted, horizon: int = 0
     null is missing, and further keys are ignored. Inputs ahead, if there are any, must be known for the steps of the
     horizon. A series may jump at most so many steps ahead of its last row. `name` is what `row_series` says.
     """
-    settings, last = fitted.settings, fitted.following.series[name].last_time
+    settings, last = fitted.settings, fitted.following.last_time(name)
     time = _time(cells, fitted, name)
     kept = {settings.id_column: name, settings.time_column: cells[settings.time_column]}
     for column in (*settings.modelled, *settings.future_inputs):
@@ -145,7 +145,7 @@ def row_series(cells: dict[str, Any], fitted: Fitted) -> Name:
 
 
 def _time(cells: dict[str, Any], fitted: Fitted, name: Name) -> Any:
-    settings, last = fitted.settings, fitted.following.series[name].last_time
+    settings, last = fitted.settings, fitted.following.last_time(name)
     column = settings.time_column
     if column not in cells:
         raise RowError(f"series {shown(name)}: there is no time {column!r}", column)
@@ -159,7 +159,7 @@ def _time(cells: dict[str, Any], fitted: Fitted, name: Name) -> Any:
 
 def _check_reach(row: Row, fitted: Fitted, most_steps: int) -> None:
     """That a row is at most so many steps after the last one of its series."""
-    freq, column, last = fitted.settings.freq, fitted.settings.time_column, fitted.following.series[row.name].last_time
+    freq, column, last = fitted.settings.freq, fitted.settings.time_column, fitted.following.last_time(row.name)
     # By the length of one step first: a far time would make a long grid.
     try:
         following = _next_time(last, freq, getattr(last, "tz", None))

@@ -1,6 +1,7 @@
 """How surprising observed values were, as a table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,8 +31,16 @@ def surprise_table(
         for row, target in np.argwhere(~np.isnan(values)):
             numbers = (array[row, target] for array in (values, density, pit, denied))
             found.append((series.name, times[row], settings.targets[target], *numbers))
+    return surprise_rows(settings, zip(*found, strict=True), levels, distrust)
+
+
+def surprise_rows(
+    settings: Settings, columns: Iterable[Sequence[Any]], levels: Sequence[Number], distrust: Distrust | None
+) -> pd.DataFrame:
+    """The same table from its columns: series, time, target, value, log_density, pit, and whether it was distrusted."""
     names = (settings.id_column, settings.time_column, "target", "value", "log_density", "pit", "distrusted")
-    table = pd.DataFrame(dict(zip(names, zip(*found, strict=True), strict=True)) if found else {}, columns=names)
+    found = dict(zip(names, columns, strict=False))  # there are no columns where nothing was observed
+    table = pd.DataFrame(found, columns=names)
     table = table.astype({"value": float, "log_density": float, "pit": float, "distrusted": bool})
     pits = torch.tensor(table["pit"].to_numpy())
     flags = {f"outside-{level:g}": is_outside(pits, level).numpy() for level in levels}

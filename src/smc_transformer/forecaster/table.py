@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -79,6 +79,36 @@ def as_pandas(table: Any) -> pd.DataFrame:
     return found
 
 
+class Rows(NamedTuple):
+    """The rows of a table, checked one by one, in its order."""
+
+    names: list[Name]
+    times: pd.Index
+    values: Float[np.ndarray, "row value"]
+    known: Float[np.ndarray, "row input"]  # inputs that are known ahead
+
+    def take(self, chosen: list[int]) -> "Rows":
+        """Some of them."""
+        names = [self.names[number] for number in chosen]
+        return Rows(names, self.times[chosen], self.values[chosen], self.known[chosen])
+
+
+def read_rows(table: Any, settings: Settings, *, values: Sequence[str] | None = None, zone_of: Any = None) -> Rows:
+    """The rows of a table; arguments as in `read_series`."""
+    table = as_pandas(table)
+    values = settings.modelled if values is None else values
+    check_columns(table, (settings.id_column, settings.time_column, *values, *settings.future_inputs))
+    if len(table) == 0:
+        raise TableError("the table has no rows")
+    names, times = _names(table, settings), _times(table, settings)
+    if zone_of is not None:
+        times = in_zone_of(times, zone_of, f"column {settings.time_column!r}")
+    columns = {column: _numbers(table, column) for column in (*values, *settings.future_inputs)}
+    _check_numbers(columns, settings, names, times)
+    numbers = np.stack(list(columns.values()), axis=1)
+    return Rows(names, times, numbers[:, : len(values)], numbers[:, len(values) :])
+
+
 def read_series(
     table: Any,
     settings: Settings,
@@ -94,23 +124,14 @@ def read_series(
     the time `zone_of`, or refused where they cannot be. Series with a time in `after`, that of their last row, go on:
     they begin one step later. Known inputs may be missing, as NaN, only with `known_gaps`.
     """
-    table = as_pandas(table)
-    values = settings.modelled if values is None else values
-    check_columns(table, (settings.id_column, settings.time_column, *values, *settings.future_inputs))
-    if len(table) == 0:
-        raise TableError("the table has no rows")
-    names, times = _names(table, settings), _times(table, settings)
-    if zone_of is not None:
-        times = in_zone_of(times, zone_of, f"column {settings.time_column!r}")
-    columns = {column: _numbers(table, column) for column in (*values, *settings.future_inputs)}
-    _check_numbers(columns, settings, names, times)
-    numbers = np.stack(list(columns.values()), axis=1)
+    names, times, *numbers = read_rows(table, settings, values=values, zone_of=zone_of)
     found = []
     for name, rows in _rows_by_series(names).items():
         grid, places = _on_grid(name, times[rows], rows, settings, None if after is None else after.get(name))
-        full = np.full((len(grid), numbers.shape[1]), np.nan)
-        full[places] = numbers[rows]
-        series = Series(name, grid, full[:, : len(values)], full[:, len(values) :])
+        full = [np.full((len(grid), part.shape[1]), np.nan) for part in numbers]
+        for part, given in zip(full, numbers, strict=True):
+            part[places] = given[rows]
+        series = Series(name, grid, *full)
         if not known_gaps:
             check_known(series, settings.future_inputs)
         found.append(series)

@@ -368,11 +368,12 @@ def run_step(
     network: Network,
     embedding: Float[Tensor, "batch _ d_model"],
     noise: Noise,
-    keys: Float[Tensor, "batch particle slot d_model"],
-    values: Float[Tensor, "batch particle slot d_model"],
+    keys: Float[Tensor, "held particle slot d_model"],
+    values: Float[Tensor, "held particle slot d_model"],
     trajectories: Int[Tensor, "batch particle slot"],
     n_slots: Int[Tensor, "batch"],
     past: PastSlots | None = None,
+    held: Int[Tensor, "batch"] | None = None,
 ) -> tuple[Float[Tensor, "batch particle d_model"], Float[Tensor, "batch particle n_parameters"] | None]:
     """Write the latents of the next slot of each sequence and attend over its window; needs `can_step`.
 
@@ -385,6 +386,7 @@ def run_step(
         trajectories: the particle that holds each slot of each particle's trajectory.
         n_slots: how many slots of each sequence have been written.
         past: slots before the first one, shared with other particles.
+        held: where the keys and values of each sequence are, if they are among those of others.
 
     Returns:
         z, and the outputs of the read-out net, before any shift; None where C does not know the read-out.
@@ -392,7 +394,7 @@ def run_step(
     layer = layer_tensors(network, read_out=in_c([f"read-out in torch: {why}" for why in _about_read_out(network)]))
     means, eps = _means(network, embedding), _for_factors(network.attention, noise)
     caches = (keys, values, trajectories)
-    return mutate_particles(layer, means, embedding, eps, *caches, n_slots, network.attention.window, past)
+    return mutate_particles(layer, means, embedding, eps, *caches, n_slots, network.attention.window, past, held)
 
 
 def _means(network: Network, embedding: Float[Tensor, "*batch d_model"]) -> tuple[Tensor, Tensor, Tensor]:

@@ -51,19 +51,22 @@ class ParticleState:
         trajectories_are_own: whether nobody has inherited yet, so that keys and values need not be read through the
             table.
         past: slots before the first one, shared with other particles (of forecast paths).
+        held: where the keys and values of each sequence are, if they are among those of others (`lend`); None: in the
+            order of the sequences. Of such a state nothing is taken, but it can take a step.
     """
 
     last: Float[Tensor, "batch _ n_inputs"]
     log_weights: Float[Tensor, "batch particle"]
     informed: Bool[Tensor, "batch"]
-    keys: Float[Tensor, "batch particle slot d_model"]
-    values: Float[Tensor, "batch particle slot d_model"]
+    keys: Float[Tensor, "held particle slot d_model"]
+    values: Float[Tensor, "held particle slot d_model"]
     trajectories: Int[Tensor, "batch particle slot"]
     position: Int[Tensor, "batch"]
     n_slots: Int[Tensor, "batch"]
     encoder_state: State = ()
     trajectories_are_own: bool = True
     past: PastSlots | None = None
+    held: Int[Tensor, "batch"] | None = None
 
     def __len__(self) -> int:
         """Sequences."""
@@ -104,6 +107,32 @@ class ParticleState:
         for name, tensor in ours.items():
             tensor[rows] = theirs[name]
         self.trajectories_are_own = self.trajectories_are_own and other.trajectories_are_own
+
+    def lend(self, rows: Int[Tensor, "row"]) -> "ParticleState":
+        """Some rows as a state, of which keys and values, nearly all of it, stay where they are.
+
+        The slots must be a ring. A step writes over the oldest slot, which no later step can see: until the rows are
+        given back, this state is as it was, and after an error nothing is lost.
+        """
+        small = {name: tensor[rows] for name, tensor in self._rows().items() if name not in _LARGE}
+        state = self._with_rows({**small, "keys": self.keys, "values": self.values})
+        state.trajectories_are_own, state.held = self.trajectories_are_own, rows
+        return state
+
+    def give_back(self, other: "ParticleState") -> None:
+        """Take back rows that were lent, after a step, unless they have another layout now."""
+        assert other.held is not None
+        theirs = other._rows()
+        for name, tensor in self._rows().items():
+            if name not in _LARGE:
+                tensor[other.held] = theirs[name]
+        self.trajectories_are_own = self.trajectories_are_own and other.trajectories_are_own
+
+    def dense(self) -> "ParticleState":
+        """The same in memory of its own, if it was lent."""
+        if self.held is None:
+            return self
+        return replace(self, keys=self.keys[self.held], values=self.values[self.held], held=None)
 
     @staticmethod
     def cat(states: Sequence["ParticleState"]) -> "ParticleState":
@@ -219,7 +248,8 @@ class ParticleState:
         return {**flat, "trajectories_are_own": torch.tensor(self.trajectories_are_own)}
 
 
-_NOT_ROWS = ("encoder_state", "trajectories_are_own", "past")
+_NOT_ROWS = ("encoder_state", "trajectories_are_own", "past", "held")
+_LARGE = ("keys", "values")
 
 
 def _of_encoder(name: str) -> bool:

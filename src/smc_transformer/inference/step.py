@@ -234,8 +234,11 @@ def mutate(network: Network, state: ParticleState, embedding: Float[Tensor, "bat
     elif in_c:
         _make_room(network, state)
         caches = (state.keys, state.values, state.trajectories)
-        z, outputs = engine.run_step(network, embedding, noise, *caches, state.n_slots, state.past)
+        z, outputs = engine.run_step(network, embedding, noise, *caches, state.n_slots, state.past, state.held)
     else:
+        if state.held is not None:
+            dense = state.dense()
+            state.keys, state.values, state.held = dense.keys, dense.values, None
         z = _mutate_in_torch(network, state, embedding, noise)
     state.n_slots, state.position = state.n_slots + 1, state.position + 1
     parameters = network.read_out(z, embedding, state.last[..., : network.config.n_targets], outputs)

@@ -8,7 +8,8 @@ typedef struct {
     const real *query_mean, *key_mean, *value_mean, *embedding;          /* (batch, owners, d) */
     const real *query_noise, *key_noise, *value_noise, *attention_noise; /* (batch, particles, 1, d) */
     Strides noise_strides;
-    real *keys, *values; /* (batch, particles, capacity, d) */
+    real *keys, *values; /* (batch, particles, capacity, d), or those of more sequences */
+    const count *held;   /* (batch): where the keys and values of each sequence are among them, or NULL: in their order */
     count *trajectories; /* (batch, particles, capacity) */
     count capacity, window; /* window: how many slots are attended to, 0: all */
     const count *n_slots; /* (batch): slots written so far; in a ring, as long as the window, also those written over */
@@ -44,7 +45,8 @@ static int mutate_blocks(void *job)
         for (count row = 0; row < n_rows; row++) {
             count r = start + row, sequence = r / s->particles;
             count n_slots = s->n_slots[sequence], n_past = s->past_keys ? s->past_n_slots[sequence] : 0;
-            count written = n_slots % s->capacity, slot = (r * s->capacity + written) * d;
+            count owned = (s->held ? s->held[sequence] : sequence) * s->particles;
+            count written = n_slots % s->capacity, slot = ((owned + r % s->particles) * s->capacity + written) * d;
             /* What is attended to begins there, counted from the past's first slot. */
             count begin = s->window ? at_least_0(n_past + n_slots + 1 - s->window) : 0;
             count first = n_slots < s->capacity ? at_least_0(begin - n_past) : 0;
@@ -55,7 +57,7 @@ static int mutate_blocks(void *job)
             multiply_add(s->keys + slot, layer->key_factor, s->key_noise + noise, s->key_mean + mean, d);
             multiply_add(s->values + slot, layer->value_factor, s->value_noise + noise, s->value_mean + mean, d);
             trajectory[written] = r % s->particles;
-            count base = sequence * s->particles * s->capacity * d;
+            count base = owned * s->capacity * d;
             Slots stretches[2] = {{s->keys + base, s->values + base, trajectory, first, last, s->capacity}};
             if (s->past_keys) {
                 count past = sequence * s->past_particles, parent = past + s->parents[r];

@@ -27,21 +27,23 @@ def mutate_particles(
     means: Sequence[Float[Tensor, "batch _ d"]],
     embedding: Float[Tensor, "batch _ d"],
     noise: Sequence[Float[Tensor, "batch particle d"]],
-    keys: Float[Tensor, "batch particle slot d"],
-    values: Float[Tensor, "batch particle slot d"],
+    keys: Float[Tensor, "held particle slot d"],
+    values: Float[Tensor, "held particle slot d"],
     trajectories: Int[Tensor, "batch particle slot"],
     n_slots: Int[Tensor, "batch"],
     window: int | None,
     past: PastSlots | None = None,
+    held: Int[Tensor, "batch"] | None = None,
 ) -> tuple[Float[Tensor, "batch particle d"], Float[Tensor, "batch particle n_out"] | None]:
     """Write the latents of the next slot of each sequence and attend over its window, which may reach into a past.
 
-    A sequence that has written all slots already writes the oldest again, of a ring as long as the window.
+    Keys and values may be those of more sequences: `held` tells where those of each sequence are among them. A sequence
+    that has written all slots already writes the oldest again, of a ring as long as the window.
 
     Returns:
         z, and the read-out if the layer has one.
     """
-    batch, n_particles, capacity, d_model = keys.shape
+    (batch, n_particles, capacity), d_model = trajectories.shape, keys.shape[-1]
     z = keys.new_empty(batch, n_particles, d_model)
     outputs = None if layer.projection is None else keys.new_empty(batch, n_particles, len(layer.projection))
     eps, strides = strides_of([part.unsqueeze(2) for part in noise], keys)
@@ -58,6 +60,7 @@ def mutate_particles(
         **dict(zip(NOISES, eps, strict=True)),
         "keys": keys,
         "values": values,
+        "held": held,
         "trajectories": trajectories,
         "n_slots": n_slots,
         "z": z,

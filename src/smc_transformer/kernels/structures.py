@@ -65,7 +65,7 @@ class Step(ctypes.Structure):
         *_fields(COUNT, "batch", "particles", "owners"),
         *_fields(POINTER, *MEANS, *NOISES),
         ("noise_strides", Strides),
-        *_fields(POINTER, "keys", "values", "trajectories"),
+        *_fields(POINTER, "keys", "values", "held", "trajectories"),
         *_fields(COUNT, "capacity", "window"),
         *_fields(POINTER, "n_slots", "past_keys", "past_values", "past_trajectories", "past_n_slots", "parents"),
         *_fields(COUNT, "past_particles", "past_slots"),
