@@ -38,7 +38,7 @@ def collect(run: Callable[[pd.DataFrame], pd.DataFrame], df: Any, settings: Sett
     """
     table = as_pandas(df)
     check_columns(table, (settings.id_column, settings.time_column))
-    names = filled(table, settings.id_column, "belongs to a series")
+    names = filled(table[settings.id_column], settings.id_column, "belongs to a series")
     answers, reasons = [], {}
     for answer, name, reason in _attempts(run, table, names):
         if reason is None:

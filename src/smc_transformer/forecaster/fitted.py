@@ -25,6 +25,7 @@ from smc_transformer.forecaster.roster import Roster
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series
+from smc_transformer.inference.state import ParticleState
 from smc_transformer.learning.persistence import persistent
 from smc_transformer.learning.step_widths import stretched
 from smc_transformer.model import SMCTransformer
@@ -106,6 +107,15 @@ class Judged(NamedTuple):
     series: Series
     scaler: Scaler
     judgement: Judgement
+
+
+class Stepped(NamedTuple):
+    """Rows of series over which their particles have gone, but which nobody has taken yet."""
+
+    judged: list[Judged]
+    parts: list[tuple[list[Name], ParticleState]]  # of series that were followed before
+    begun: Fleet  # of those that were not
+    followed: dict[Name, Followed]  # what is known of both
 
 
 def _without(series: Series, row: int, denied: Bool[Tensor, "modelled"]) -> Series:
@@ -211,10 +221,17 @@ class Fitted:
 
         It happens as a whole or, after an error, not at all. Values that `distrust` denies are treated as missing.
         """
+        stepped = self.step(given, distrust)
+        self.put(stepped)
+        return stepped.judged
+
+    def step(self, given: Sequence[Series], distrust: Distrust | None = None) -> Stepped:
+        """What `update` would make of the rows, without taking them yet."""
         fleet, known = self.following
         new = [series for series in given if series.name not in known]
         later = [series for series in given if series.name in known]
-        viewed, views = self.panel.go_on(later, [known[series.name].view for series in later])
+        before = {series.name: known[series.name] for series in later}
+        viewed, views = self.panel.go_on(later, [before[series.name].view for series in later])
         going = [Ready(one, view, self.panel.rows(one, ahead=False)) for one, view in zip(viewed, views, strict=True)]
         begun, judged = self.follow(new, judging=True, distrust=distrust)
         stepped, followed = [], dict(begun.series)
@@ -229,8 +246,10 @@ class Fitted:
             names = [one.series.name for one in together]
             rows = pad_sequence([one.rows for one in together], batch_first=True)
             targets, inputs = rows.tensor_split([len(self.settings.modelled)], dim=-1)
-            runs = torch.tensor([known[name].runs for name in names])
-            revise = None if self.panel.view is None else self._revising(together, [known[name].view for name in names])
+            runs = torch.tensor([before[name].runs for name in names])
+            revise = (
+                None if self.panel.view is None else self._revising(together, [before[name].view for name in names])
+            )
             parts, judgements = self.follower.take_steps(
                 fleet.take(names),
                 targets.clone(),
@@ -245,13 +264,18 @@ class Fitted:
             for one, judgement in zip(together, judgements, strict=True):
                 judged.append(Judged(one.series, one.viewed.scaler, judgement))
                 name = one.series.name
-                followed[name] = one.after(judgement, n_recent(self.settings), known[name])
-        for names, state in stepped:
-            fleet.put(names, state)
-        fleet.add(begun.fleet.blocks())
-        known.update(followed)
+                followed[name] = one.after(judgement, n_recent(self.settings), before[name])
         order = {series.name: place for place, series in enumerate(given)}
-        return sorted(judged, key=lambda one: order[one.series.name])
+        judged.sort(key=lambda one: order[one.series.name])
+        return Stepped(judged, stepped, begun.fleet, followed)
+
+    def put(self, stepped: Stepped) -> None:
+        """Take rows over which series have been stepped."""
+        fleet, known = self.following
+        for names, state in stepped.parts:
+            fleet.put(names, state)
+        fleet.add(stepped.begun.blocks())
+        known.update(stepped.followed)
 
     def _revising(self, together: list[Ready], before: list[ViewState]) -> Revise:
         """How rows of series that go on are seen once some of their values are denied; `together` follows that."""

@@ -5,7 +5,7 @@ is one block for all series, with two exceptions: a series whose values have bee
 particle, and without a window (or with a transformer encoder) what is remembered grows with the series.
 
 A row is stepped in a copy (`take`, `put`), or where it stands (`lend`, `put`): keys and values, nearly all of it, are
-then never copied. Blocks grow by a share of themselves, so that series that come one by one are not copied once for each.
+then never copied. Blocks grow by a share of themselves, so that those who come one by one do not copy all each time.
 """
 
 from collections.abc import Iterable, Sequence

@@ -30,7 +30,7 @@ def name_array(names: Sequence[Any]) -> Shaped[np.ndarray, "name"]:
 
 def with_names(table: pd.DataFrame, id_column: str, known: Collection[Name]) -> pd.DataFrame:
     """The table with a column of names: one without it holds the only series that is known, if there is but one."""
-    if id_column in table.columns or len(known) != 1:
+    if len(known) != 1 or id_column in table.columns:
         return table
     (only,) = known
     return table.assign(**{id_column: name_array([only] * len(table))}).infer_objects()

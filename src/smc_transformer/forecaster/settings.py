@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,10 @@ class Settings(FrozenSettings):
 
     def support(self) -> WholeNumbers | None:
         """The values of a distribution of whole numbers, which no scaling may touch; None: all numbers."""
+        return self._support
+
+    @cached_property
+    def _support(self) -> WholeNumbers | None:
         return make_observation(self.model_config()).support
 
     def training_settings(self) -> TrainingSettings:

@@ -21,6 +21,11 @@ def surprise_table(
 
     Values outside the central intervals of these levels are flagged, and those that were distrusted, if any can be.
     """
+    return surprise_rows(settings, zip(*surprises(settings, judged, distrust), strict=True), levels, distrust)
+
+
+def surprises(settings: Settings, judged: Sequence[Judged], distrust: Distrust | None) -> list[tuple[Any, ...]]:
+    """The rows of that table: series, time, target, value, log_density, pit, and whether it was distrusted."""
     n_targets, found = len(settings.targets), []
     for series, scaler, judgement in judged:
         times = as_shown(series.times, settings.freq)
@@ -31,18 +36,20 @@ def surprise_table(
         for row, target in np.argwhere(~np.isnan(values)):
             numbers = (array[row, target] for array in (values, density, pit, denied))
             found.append((series.name, times[row], settings.targets[target], *numbers))
-    return surprise_rows(settings, zip(*found, strict=True), levels, distrust)
+    return found
 
 
 def surprise_rows(
-    settings: Settings, columns: Iterable[Sequence[Any]], levels: Sequence[Number], distrust: Distrust | None
+    settings: Settings, columns: Iterable[Any], levels: Sequence[Number], distrust: Distrust | None
 ) -> pd.DataFrame:
-    """The same table from its columns: series, time, target, value, log_density, pit, and whether it was distrusted."""
+    """The table from its columns."""
     names = (settings.id_column, settings.time_column, "target", "value", "log_density", "pit", "distrusted")
-    found = dict(zip(names, columns, strict=False))  # there are no columns where nothing was observed
-    table = pd.DataFrame(found, columns=names)
-    table = table.astype({"value": float, "log_density": float, "pit": float, "distrusted": bool})
-    pits = torch.tensor(table["pit"].to_numpy())
+    found: dict[str, Any] = dict(zip(names, columns, strict=False))
+    if not found or len(found["value"]) == 0:  # nothing was observed
+        found = {name: np.array([], dtype=object) for name in names[:3]} | {name: [] for name in names[3:]}
+    numbers = {name: np.asarray(found.pop(name), dtype=float) for name in names[3:6]}
+    distrusted = np.asarray(found.pop("distrusted"), dtype=bool)
+    pits = torch.from_numpy(numbers["pit"])
     flags = {f"outside-{level:g}": is_outside(pits, level).numpy() for level in levels}
-    distrusted = {} if distrust is None else {"distrusted": table["distrusted"]}
-    return table.drop(columns="distrusted").assign(**flags, **distrusted)
+    denied = {} if distrust is None else {"distrusted": distrusted}
+    return pd.DataFrame({**found, **numbers, **flags, **denied}, copy=False)

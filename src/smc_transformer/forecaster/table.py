@@ -89,6 +89,8 @@ class Rows(NamedTuple):
 
     def take(self, chosen: list[int]) -> "Rows":
         """Some of them."""
+        if len(chosen) == len(self.names) and chosen == list(range(len(chosen))):
+            return self
         names = [self.names[number] for number in chosen]
         return Rows(names, self.times[chosen], self.values[chosen], self.known[chosen])
 
@@ -97,13 +99,17 @@ def read_rows(table: Any, settings: Settings, *, values: Sequence[str] | None = 
     """The rows of a table; arguments as in `read_series`."""
     table = as_pandas(table)
     values = settings.modelled if values is None else values
-    check_columns(table, (settings.id_column, settings.time_column, *values, *settings.future_inputs))
+    wanted = (settings.id_column, settings.time_column, *values, *settings.future_inputs)
+    check_columns(table, wanted)
     if len(table) == 0:
         raise TableError("the table has no rows")
-    names, times = _names(table, settings), _times(table, settings)
+    # Not table[column]: pandas would make an index of the names first, which takes longer than a row does.
+    series = {str(name): column for name, column in table.items() if name in wanted}
+    names = _names(series[settings.id_column], settings)
+    times = _times(series[settings.time_column], settings)
     if zone_of is not None:
         times = in_zone_of(times, zone_of, f"column {settings.time_column!r}")
-    columns = {column: _numbers(table, column) for column in (*values, *settings.future_inputs)}
+    columns = {column: _numbers(series[column], column) for column in wanted[2:]}
     _check_numbers(columns, settings, names, times)
     numbers = np.stack(list(columns.values()), axis=1)
     return Rows(names, times, numbers[:, : len(values)], numbers[:, len(values) :])
@@ -140,35 +146,36 @@ def read_series(
 
 def check_columns(table: pd.DataFrame, columns: Sequence[str]) -> None:
     """That a table has these columns."""
-    if absent := [column for column in columns if column not in table.columns]:
-        raise TableError(f"the table has no column {shown(absent[0])}; it has {shown(list(table.columns))}")
+    there = table.columns.tolist()
+    if absent := [column for column in columns if column not in there]:
+        raise TableError(f"the table has no column {shown(absent[0])}; it has {shown(there)}")
     for column in columns:
-        if (twice := int((table.columns == column).sum())) > 1:
+        if (twice := there.count(column)) > 1:
             raise TableError(f"the table has {twice} columns {shown(column)}: which one is meant?")
 
 
-def filled(table: pd.DataFrame, name: str, need: str) -> pd.Series:
+def filled(column: pd.Series, name: str, need: str) -> pd.Series:
     """A column without empty cells; `need` says why there may be none."""
-    empty = table[name].isna().to_numpy()
+    empty = column.isna().to_numpy()
     if empty.any():
         raise TableError(f"column {name!r} is empty in row {int(empty.argmax())}: every row {need}")
-    return table[name]
+    return column
 
 
-def _names(table: pd.DataFrame, settings: Settings) -> list[Name]:
+def _names(column: pd.Series, settings: Settings) -> list[Name]:
     """The series of each row."""
-    names = filled(table, settings.id_column, "belongs to a series").tolist()
-    for row, name in enumerate(names):
-        if not is_name(name):
-            raise TableError(
-                f"column {settings.id_column!r} must hold text or whole numbers, got {shown(name)} in row {row}"
-            )
-    return names
+    names = column.tolist()
+    if all(map(is_name, names)):
+        return names
+    filled(column, settings.id_column, "belongs to a series")
+    row, name = next((row, name) for row, name in enumerate(names) if not is_name(name))
+    raise TableError(f"column {settings.id_column!r} must hold text or whole numbers, got {shown(name)} in row {row}")
 
 
-def _times(table: pd.DataFrame, settings: Settings) -> pd.Index:
+def _times(column: pd.Series, settings: Settings) -> pd.Index:
     name = settings.time_column
-    column = filled(table, name, "needs a time")
+    if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "iM" or column.hasnans:
+        filled(column, name, "needs a time")
     if not isinstance(settings.freq, str):
         if not pd.api.types.is_integer_dtype(column.dtype):
             raise TableError(
@@ -231,9 +238,10 @@ def _zone(times: Any) -> str:
     return "have no time zone" if times.tz is None else f"are in {times.tz}"
 
 
-def _numbers(table: pd.DataFrame, name: str) -> Float[np.ndarray, "row"]:
-    column = table[name]
+def _numbers(column: pd.Series, name: str) -> Float[np.ndarray, "row"]:
     kind = column.dtype
+    if isinstance(kind, np.dtype) and kind == np.float64:
+        return column.to_numpy()
     if pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind):
         return column.to_numpy(dtype="float64", na_value=np.nan)
     is_text = pd.api.types.is_object_dtype(kind) or pd.api.types.is_string_dtype(kind)

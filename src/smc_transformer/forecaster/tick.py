@@ -2,10 +2,12 @@
 
 What `Fitted.update` does series by series is done here column by column, with the same numbers to the bit. It is for
 rows as a stream brings them: of series that are followed through a local view, one row each, one step after the last.
-Everything else, and everything that is wrong, is left to `Fitted.update`, which knows what to do and how to say so.
+Rows of other series in the same table are stepped beside them, as `Fitted.update` does it; and what is wrong is left to
+the reader of whole series, which knows how to say so.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smc_transformer.forecaster.calendar import calendar_features
@@ -21,14 +23,20 @@ from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fitted import FOLLOWING, Fitted, n_recent
 from smc_transformer.forecaster.following import Judgement
 from smc_transformer.forecaster.forecast import Number
-from smc_transformer.forecaster.frequency import Frequency, TimeOutOfReachError, times_between
+from smc_transformer.forecaster.frequency import (
+    Frequency,
+    TimeOutOfReachError,
+    offset_of,
+    steps_between,
+    times_between,
+)
 from smc_transformer.forecaster.limits import LARGEST, LARGEST_IN_STATISTICS
 from smc_transformer.forecaster.names import with_names
 from smc_transformer.forecaster.periods import period_frequency
 from smc_transformer.forecaster.roster import Roster
 from smc_transformer.forecaster.settings import Settings
-from smc_transformer.forecaster.surprise import surprise_rows
-from smc_transformer.forecaster.table import Rows, as_pandas, read_rows
+from smc_transformer.forecaster.surprise import surprise_rows, surprises
+from smc_transformer.forecaster.table import Rows, TableError, as_pandas, read_rows, read_series
 from smc_transformer.forecaster.view.bank import BankState
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.nn.streams import Streams, stream_key
@@ -56,35 +64,46 @@ class _Taken(NamedTuple):
 
 
 def tick(fitted: Fitted, table: Any, levels: Sequence[Number], distrust: Distrust | None) -> pd.DataFrame | None:
-    """Take one new row of each series in a table, if that is what it holds; else None, and nothing has happened."""
+    """Take the rows of a table, those that are the next of their series together; None: nothing has happened.
+
+    That is the answer where there are none of these, or something is wrong.
+    """
     settings = fitted.settings
     roster = roster_of(fitted)
     if roster is None:
         return None
     named = with_names(as_pandas(table), settings.id_column, roster)
     rows = read_rows(named, settings, zone_of=fitted.some_time)
-    found = _next_rows(rows, roster, settings)
-    if found is None:
+    is_next, places, times = _next_rows(rows, roster, settings)
+    if not is_next.any():
         return None
-    places, times = found
-    missing = np.isnan(rows.values).any(axis=1)
-    chunks = [
-        numbers[first : first + SERIES_AT_ONCE]
-        for numbers in fitted.following.fleet.groups(rows.names, missing.tolist() if missing.any() else None)
-        for first in range(0, len(numbers), SERIES_AT_ONCE)
-    ]
-    taken = _in_threads(partial(_take, fitted, roster, rows, places, distrust), chunks)
-    done = [chunk for chunk in taken if chunk is not None]
-    if len(done) < len(taken):
+    stepped = None
+    if not is_next.all():  # the others: of a new series, say, or after rows that are absent
+        try:
+            after = fitted.following.last_times()
+            stepped = fitted.step(
+                read_series(named[~is_next], settings, zone_of=fitted.some_time, after=after), distrust
+            )
+        except TableError:  # it counts the rows of a part of the table
+            return None
+    own = rows.take(np.flatnonzero(is_next).tolist())
+    taken = _steps(fitted, roster, own, places, distrust)
+    if taken is None:
         return None
-    for chunk in done:  # from here on nothing can go wrong
-        fitted.following.fleet.put([rows.names[number] for number in chunk.chosen], chunk.particles)
-        own, new = places[chunk.chosen], rows.values[chunk.chosen]
-        roster.go_on(own, [times[number] for number in chunk.chosen], chunk.view, chunk.judgement.runs.numpy(), new)
-    order = np.argsort(np.concatenate([chunk.chosen for chunk in done]))
-    spread = np.concatenate([chunk.spread for chunk in done])[order]
-    density, pit, runs = (torch.cat([chunk.judgement[part] for chunk in done])[order] for part in range(3))
-    return _surprise(settings, rows, times, spread, Judgement(density, pit, runs), levels, distrust)
+    last_times = times.tolist()
+    for chunk in taken:  # from here on nothing can go wrong
+        fitted.following.fleet.put([own.names[number] for number in chunk.chosen], chunk.particles)
+        own_times = [last_times[number] for number in chunk.chosen]
+        runs, values = chunk.judgement.runs.numpy(), own.values[chunk.chosen]
+        roster.go_on(places[chunk.chosen], own_times, chunk.view, runs, values)
+    answers: Iterable[Any] = _surprises(settings, own, times, taken, distrust)
+    if stepped is not None:
+        fitted.put(stepped)
+        order = {name: place for place, name in enumerate(dict.fromkeys(rows.names))}
+        both = [*zip(*answers, strict=True), *surprises(settings, stepped.judged, distrust)]
+        both.sort(key=lambda answer: order[answer[0]])  # those of a series stay in their order
+        answers = zip(*both, strict=True)
+    return surprise_rows(settings, answers, levels, distrust)
 
 
 def roster_of(fitted: Fitted) -> Roster | None:
@@ -100,6 +119,22 @@ def roster_of(fitted: Fitted) -> Roster | None:
     roster = Roster(series, n_recent(fitted.settings), key_of)
     fitted.following = fitted.following._replace(series=roster)
     return roster
+
+
+def _steps(
+    fitted: Fitted, roster: Roster, rows: Rows, places: Int[np.ndarray, "series"], distrust: Distrust | None
+) -> list[_Taken] | None:
+    """A filter step of each series, in chunks; None where the model cannot hold a number."""
+    missing = np.isnan(rows.values).any(axis=1)
+    chunks = [
+        numbers[first : first + SERIES_AT_ONCE]
+        # Apart: one gap costs its whole batch an encoder state for each particle.
+        for numbers in fitted.following.fleet.groups(rows.names, missing.tolist() if missing.any() else None)
+        for first in range(0, len(numbers), SERIES_AT_ONCE)
+    ]
+    taken = _in_threads(partial(_take, fitted, roster, rows, places, distrust), chunks)
+    done = [chunk for chunk in taken if chunk is not None]
+    return done if len(done) == len(chunks) else None
 
 
 def _in_threads(work: Callable[[list[int]], _Taken | None], chunks: list[list[int]]) -> list[_Taken | None]:
@@ -138,38 +173,60 @@ def _take(
     return _Taken(chosen, particles, bank, judgement, seen.spread)
 
 
-def _next_rows(rows: Rows, roster: Roster, settings: Settings) -> tuple[Int[np.ndarray, "series"], list[Any]] | None:
-    """Where the series of the rows are on the roster, and their times on the grid.
+def _next_rows(
+    rows: Rows, roster: Roster, settings: Settings
+) -> tuple[Bool[np.ndarray, "row"], Int[np.ndarray, "series"], pd.Index]:
+    """Which rows are the only and next one of a series that is known, and hold what they may.
 
-    None where a row is not the only and next one of a series that is known, or holds what must not be.
+    Also the places of their series on the roster, and their times as the grid has them.
     """
     places = [roster.places.get(name, -1) for name in rows.names]
-    if min(places) < 0 or len(set(places)) < len(places):
-        return None
-    if np.isnan(rows.known).any() or (np.abs(rows.values) > LARGEST_IN_STATISTICS).any():
-        return None
+    is_next = np.array(places) >= 0
+    if len(set(places)) < len(places):
+        times_of = Counter(places)
+        is_next &= np.array([times_of[place] == 1 for place in places])
+    is_next &= ~(np.isnan(rows.known).any(axis=1) | (np.abs(rows.values) > LARGEST_IN_STATISTICS).any(axis=1))
     steps: dict[Any, Any] = {}  # mostly the same for all series
-    times = []
-    for place, time in zip(places, rows.times.tolist(), strict=True):
-        both = (roster.last_times[place], time)
-        if both not in steps:
-            steps[both] = next_time(*both, settings.freq)
-        times.append(steps[both])
-    return None if None in steps.values() else (np.array(places), times)
+    found, as_they_are = [], True
+    for row, (place, time) in enumerate(zip(places, rows.times.tolist(), strict=True)):
+        if not is_next[row]:
+            continue
+        pair = (roster.last_times[place], time)
+        if pair not in steps:
+            steps[pair] = next_time(*pair, settings.freq)
+            as_they_are &= steps[pair] is time or steps[pair] is None
+        if steps[pair] is None:
+            is_next[row] = False
+        else:
+            found.append(steps[pair])
+    chosen = np.flatnonzero(is_next)
+    times = rows.times if len(chosen) == len(places) else rows.times[chosen]
+    return is_next, np.array(places)[chosen], times if as_they_are else pd.DatetimeIndex(found)
 
 
 def next_time(last: Any, time: Any, freq: Frequency) -> Any:
     """The time after the last one, as the grid of a series has it; None where that is not this time."""
     if not isinstance(freq, str):
         return time if time == last + freq else None
+    if last.unit == time.unit and last.tz is None and (step := _fixed_step(freq)) is not None:
+        return time if time - last == step else None
     return _next_timestamp(last, time, freq, str(last.tz), last.unit, time.unit) if time > last else None
+
+
+@lru_cache(64)
+def _fixed_step(freq: str) -> pd.Timedelta | None:
+    """How long a step is, where all are of the same length; None for months, weeks that end on a Sunday and so on."""
+    offset = offset_of(freq)
+    if type(offset) is pd.offsets.Day:
+        return pd.Timedelta(days=offset.n)
+    return pd.Timedelta(offset) if isinstance(offset, pd.offsets.Tick) else None
 
 
 @lru_cache(1024)
 def _next_timestamp(last: Any, time: Any, freq: str, *_: Any) -> Any:
-    """The same of timestamps; equal ones may differ in zone or unit, so these are arguments too."""
+    """The same of any timestamps; equal ones may differ in zone or unit, so these are arguments too."""
     try:
-        if time - last > pd.Timedelta(days=4000):  # of a grid of hours that would be long
+        if (steps_between(pd.DatetimeIndex([last, time]), freq) > 2).any():  # about: the grid could be long
             return None
         grid = times_between(last, time, freq)
     except TimeOutOfReachError:
@@ -194,26 +251,29 @@ def _look(fitted: Fitted, rows: Rows, state: BankState) -> _Seen | None:
     return _Seen(torch.from_numpy(scaled).float(), torch.from_numpy(known).float(), unit)
 
 
-def _surprise(
-    settings: Settings,
-    rows: Rows,
-    times: Sequence[Any],
-    spread: Float[np.ndarray, "series modelled"],
-    judgement: Judgement,
-    levels: Sequence[Number],
-    distrust: Distrust | None,
-) -> pd.DataFrame:
-    """The table of `surprise_table`."""
-    n_targets = len(settings.targets)
-    values = rows.values[:, :n_targets]
+def _surprises(
+    settings: Settings, rows: Rows, times: pd.Index, taken: list[_Taken], distrust: Distrust | None
+) -> tuple[Any, ...]:
+    """The columns of `surprise_rows`."""
+    n_targets, values = len(settings.targets), rows.values[:, : len(settings.targets)]
+    spread, judgement = _in_order(taken)
     # As `Scaler.log_slope`, of a view that knows no logarithms.
     density = judgement.log_density[:, :n_targets].double().numpy() + -np.log(spread[:, :n_targets])
     pit = judgement.pit[:, :n_targets].double().numpy()
     runs = judgement.runs[:, :n_targets]
     denied = np.zeros(values.shape, bool) if distrust is None else distrust.denies(runs).numpy()
     row, target = np.nonzero(~np.isnan(values))
-    rows_of, targets_of = row.tolist(), target.tolist()
-    names, shown = [rows.names[number] for number in rows_of], [times[number] for number in rows_of]
+    names = rows.names
+    if len(row) < len(values) or n_targets > 1:
+        names, times = [names[number] for number in row.tolist()], times[row]
     numbers = (array[row, target] for array in (values, density, pit, denied))
-    columns = (names, shown, [settings.targets[number] for number in targets_of], *numbers)
-    return surprise_rows(settings, columns, levels, distrust)
+    return names, times, [settings.targets[number] for number in target.tolist()], *numbers
+
+
+def _in_order(taken: list[_Taken]) -> tuple[Float[np.ndarray, "series modelled"], Judgement]:
+    """The spreads and judgements of all chunks, in the order of the rows."""
+    if len(taken) == 1:  # one group has its rows in their order
+        return taken[0].spread, taken[0].judgement
+    order = np.argsort(np.concatenate([chunk.chosen for chunk in taken]))
+    density, pit, runs = (torch.cat([chunk.judgement[part] for chunk in taken])[order] for part in range(3))
+    return np.concatenate([chunk.spread for chunk in taken])[order], Judgement(density, pit, runs)

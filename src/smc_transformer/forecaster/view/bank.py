@@ -13,7 +13,7 @@ teaches nothing, and time goes on. The first visits count more, as running means
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import gcd
 from typing import Any
@@ -224,16 +224,19 @@ class Bank:
 
     def ahead(self, state: BankState, n_steps: int) -> Float[np.ndarray, "row step candidate"]:
         """What each candidate says about the next steps."""
-        steps = np.arange(1, n_steps + 1)
-        _, _, damping = self._rates
-        sums = np.stack([np.power.outer(damping, np.arange(1, h + 1)).sum(axis=-1) for h in steps])  # (step, smoother)
+        sums = self._damped(n_steps)
         base = self._split(state.level)[:, None] + sums[None, :, None] * self._split(state.trend)[:, None]
         return self._with_profiles(base, self.profile_entries(state, n_steps))
 
+    @lru_cache(64)  # noqa: B019  (a bank is small, and there are few)
+    def _damped(self, n_steps: int) -> Float[np.ndarray, "step smoother"]:
+        """The sums phi + ... + phi^h."""
+        _, _, damping = self._rates
+        return np.stack([np.power.outer(damping, np.arange(1, h + 1)).sum(axis=-1) for h in range(1, n_steps + 1)])
+
     def seasonal(self, state: BankState, n_steps: int) -> Float[np.ndarray, "row step season"]:
         """The last values seen one season, or several, before the next steps; NaN where there are none."""
-        places = self._places(state, np.arange(n_steps))
-        return np.take_along_axis(state.latest, places.reshape(len(state), -1), axis=1).reshape(places.shape)
+        return state.latest[np.arange(len(state))[:, None, None], self._places(state, np.arange(n_steps))]
 
     def mean_errors(self, state: BankState) -> Float[np.ndarray, "row candidate"]:
         """The mean absolute error of each candidate over the horizon; 0 before there is any."""
@@ -272,10 +275,9 @@ class Bank:
         gain = np.maximum(SIZE_RATE, 1 / np.maximum(state.n_observed, 1))
         state.size = np.where(seen, state.size + gain * (np.abs(value[:, 0]) - state.size), state.size)
         if self.seasons:
-            latest = np.take_along_axis(state.latest, now, axis=1)
-            visits = np.take_along_axis(state.visits, now, axis=1)
-            np.put_along_axis(state.latest, now, np.where(seen[:, None], value, latest), axis=1)
-            np.put_along_axis(state.visits, now, visits + seen[:, None], axis=1)
+            here = (np.arange(len(state))[:, None], now)
+            state.latest[here] = np.where(seen[:, None], value, state.latest[here])
+            state.visits[here] += seen[:, None]
         state.silent = np.where(seen, 0, state.silent + 1)
         state.n_rows = state.n_rows + 1
         self._start_forecasts(state)
@@ -309,7 +311,7 @@ class Bank:
         season, multiplies, rate = self._of_profile
         places = self._offsets + (state.n_rows[:, None] % self._lengths)
         entry = self.profile_entries(state, 1)[:, 0]
-        visits = np.take_along_axis(state.visits, now, axis=1)[:, season]
+        visits = state.visits[np.arange(len(state))[:, None], now[:, season]]
         level = state.reference
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(level != 0, value / level, 1.0)  # what the entry would have to be
@@ -320,7 +322,7 @@ class Bank:
         entry_gain = np.maximum(rate, 1 / (visits + 1.5)) * (1 - gain / 2)
         learned = entry + entry_gain * error
         learned = np.where(multiplies, np.clip(learned, SMALLEST_FACTOR, LARGEST_FACTOR), learned)
-        np.put_along_axis(state.profiles, places, learned, axis=1)
+        state.profiles[np.arange(len(state))[:, None], places] = learned
         target = self._without_profiles(value, entry)[:, 1:]
         state.reference = np.where(learns, level + gain * (target - level), level)
 
@@ -401,11 +403,11 @@ class Bank:
             return np.zeros((len(state), n_steps, 0))
         steps = np.arange(n_steps)
         places = self._offsets + (state.n_rows[:, None, None] + steps[:, None]) % self._lengths
-        entries = np.take_along_axis(state.profiles, places.reshape(len(state), -1), axis=1).reshape(places.shape)
+        each = np.arange(len(state))[:, None, None]
+        entries = state.profiles[each, places]
         if len(self.seasons) == 1:
             return entries
-        seasonal = self._places(state, steps)
-        visits = np.take_along_axis(state.visits, seasonal.reshape(len(state), -1), axis=1).reshape(seasonal.shape)
+        visits = state.visits[each, self._places(state, steps)]
         by_season = entries.reshape(*entries.shape[:2], len(self.seasons), -1)
         for number in range(1, len(self.seasons)):
             if self.seasons[number] % self.seasons[number - 1] == 0:
