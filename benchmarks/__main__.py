@@ -14,6 +14,7 @@ from benchmarks import (
     busy,
     everyday,
     fitting,
+    fleet,
     growth,
     long_stream,
     memory,
@@ -36,6 +37,7 @@ BENCHMARKS = {
     "stream": stream,
     "long_stream": long_stream,
     "fitting": fitting,
+    "fleet": fleet,
     "startup": startup,
 }
 
