@@ -19,6 +19,7 @@ from smc_transformer.forecaster.folder.recorded import read_cells
 from smc_transformer.forecaster.folder.store.accepted import Accepted, time_text
 from smc_transformer.forecaster.rows import RowError, row_series
 from smc_transformer.forecaster.table import Name
+from smc_transformer.support.checks import check_choice
 
 
 class Stepper:
@@ -26,10 +27,13 @@ class Stepper:
 
     Args:
         folder: a saved forecaster. It is read once, and never written to.
+        states: "exact", or "small": at most about 64 kB each, of fewer particles (docs/live.md).
         answering: settings of `Answering`: how rows are answered.
     """
 
-    def __init__(self, folder: str | Path, **answering: Any) -> None:
+    def __init__(self, folder: str | Path, *, states: str = files.EXACT, **answering: Any) -> None:
+        check_choice(states, (files.EXACT, files.SMALL), "states")
+        self._states = states
         self._answering = Answering(**answering)
         self._fitted = Forecaster.load(folder).fitted
         self._fit = files.fit_number(self._fitted)
@@ -56,7 +60,7 @@ class Stepper:
             UnknownSeriesError: it has none of this name.
         """
         found = row_series({self._fitted.settings.id_column: name}, self._fitted)
-        return pack_series(self._fitted, self._fit, found, last=None)
+        return pack_series(self._fitted, self._fit, found, self._states, last=None)
 
     def step(self, state: bytes, rows: Sequence[Any]) -> tuple[bytes, list[Answer]]:
         """The state after rows of its series, and the answer to each row, in order.
@@ -84,7 +88,7 @@ class Stepper:
             return state, answers
         newest = rounds[-1][0]
         kept = {"time": time_text(newest.time), "cells": newest.cells, "answer": newest.answer}
-        return pack_series(fitted, self._fit, name, last=kept), answers
+        return pack_series(fitted, self._fit, name, self._states, last=kept), answers
 
 
 def _refusal(error: RowError) -> Answer:

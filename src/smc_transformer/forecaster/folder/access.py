@@ -47,13 +47,13 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
         (self.folder / JOURNAL).unlink(missing_ok=True)
         return self.store
 
-    def save(self, fitted: Fitted) -> None:
+    def save(self, fitted: Fitted, states: str = files.EXACT) -> None:
         """Save all states in the folder, and say in the store that they hold the accepted rows.
 
         A process killed between the two leaves rows and states in the store that are older: their times tell.
         """
         self._check()
-        files.save_states(self.folder, fitted, self.fit)
+        files.save_states(self.folder, fitted, self.fit, states)
         if self.store is not None:
             self.store.mark_saved()
         elif (self.folder / JOURNAL).exists():
@@ -142,7 +142,7 @@ def _version(path: Path) -> tuple[int, int]:
         return 0, 0
 
 
-def save_folder(path: Path, fitted: Fitted, seen: Seen | None) -> Seen:
+def save_folder(path: Path, fitted: Fitted, seen: Seen | None, states: str = files.EXACT) -> Seen:
     """Save a forecaster; what its folder's stream has answered is in it, or nothing is written.
 
     `seen` is what the forecaster has seen of this stream, before and, as the answer, after. None: it was fitted anew,
@@ -152,7 +152,7 @@ def save_folder(path: Path, fitted: Fitted, seen: Seen | None) -> Seen:
     if seen is None or not files.holds_fit(path, number):
         check_destination(path)
         with locked(path) if (path / files.CONFIG).exists() else contextlib.nullcontext():
-            files.replace_folder(path, fitted, number)
+            files.replace_folder(path, fitted, number, states)
         return Seen()
     with Writer(path) as writer:
         answered = read_recorded(path, number).seen if writer.store is None else writer.store.seen
@@ -161,7 +161,7 @@ def save_folder(path: Path, fitted: Fitted, seen: Seen | None) -> Seen:
                 f"the stream of {path} has answered {answered.n_lines} lines, of which this forecaster has seen "
                 f"{seen.n_lines}: load it again, or save it to another folder"
             )
-        writer.save(fitted)
+        writer.save(fitted, states)
         return answered
 
 

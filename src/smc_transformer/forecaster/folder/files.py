@@ -32,6 +32,7 @@ from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name
 from smc_transformer.forecaster.view.bank import BankState
+from smc_transformer.inference.small_state import from_small_tensors, small_tensors
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.model import SMCTransformer
 from smc_transformer.support.checksums import has_broken_seal, sealed
@@ -43,20 +44,24 @@ VERSION = 4
 SEALED = 3
 """Format version from which on every file must have a checksum; older ones may have one."""
 CONFIG, MODEL, STATES = "config.json", "model.safetensors", "states.safetensors"
+EXACT, SMALL = "exact", "small"
+"""How states are kept: to the bit, or in about 64 kB a series (`inference/small_state.py`)."""
+SMALL_BYTES, BYTES_OF_NAMES = 64_000, 3_000
+"""Of a small state, and of what else its file says about a series."""
 
 
 class SavedForecasterError(ValueError):
     """A saved forecaster that cannot be used, and why."""
 
 
-def replace_folder(path: Path, fitted: Fitted, number: str) -> None:
+def replace_folder(path: Path, fitted: Fitted, number: str, states: str = EXACT) -> None:
     """Write a whole folder, with the number of the fit; an interrupted write leaves the one that was there."""
     unfinished, aside = beside(path, "unfinished"), beside(path, "replaced")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
         write_tensors(unfinished / MODEL, fitted.model.state_dict(), {"fit": number})
-        save_states(unfinished, fitted, number)
+        save_states(unfinished, fitted, number, states)
         config = {
             "format": FORMAT,
             "version": VERSION,
@@ -142,7 +147,7 @@ def read_following(
         until[name] = contents.time(one["trained_until"], settings)
         if panel.view is None:
             panel.scalers[name] = contents.scaler(one["scaler"], settings.kinds())
-    blocks = list(_blocks(tensors, header))
+    blocks = list(_blocks(tensors, header, settings.n_particles))
     contents.check_names([contents.name(one["name"]) for one in listed], [names for names, _ in blocks])
     contents.check_zones([one.last_time for one in following.series.values()] + list(until.values()))
     for names, state in blocks:
@@ -153,21 +158,26 @@ def read_following(
     return following, until
 
 
-def save_states(folder: Path, fitted: Fitted, number: str) -> None:
+def save_states(folder: Path, fitted: Fitted, number: str, states: str = EXACT) -> None:
     """Write the states of all series, in one atomic replacement."""
-    tensors, header = state_parts(fitted, number, fitted.following.series)
+    tensors, header = state_parts(fitted, number, fitted.following.series, states)
     write_tensors(folder / STATES, tensors, header)
 
 
-def state_parts(fitted: Fitted, number: str, names: Iterable[Name]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The states of some series as tensors, and what else is known of them."""
-    fleet, chosen = fitted.following.fleet, list(names)
+def state_parts(
+    fitted: Fitted, number: str, names: Iterable[Name], states: str = EXACT
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The states of some series as tensors, exact or small, and what else is known of them."""
+    fleet, known = fitted.following.fleet, {name: fitted.following.series[name] for name in names}
+    chosen = list(known)
     tensors: dict[str, Tensor] = {}
-    blocks = []
+    blocks: list[dict[str, Any]] = []
     for place, own in enumerate(fleet.groups(chosen)):
         names, state = [chosen[one] for one in own], fleet.take([chosen[one] for one in own])
-        tensors |= {f"{place}/{name}": tensor for name, tensor in state.named_tensors().items()}
-        blocks.append({"names": names})
+        n_kept = particles_kept(state, known[names[0]]) if states == SMALL else None
+        found = state.named_tensors() if n_kept is None else small_tensors(state, n_kept)
+        tensors |= {f"{place}/{name}": tensor for name, tensor in found.items()}
+        blocks.append({"names": names, **({} if n_kept is None else {SMALL: True})})
     listed = [
         {
             "name": name,
@@ -177,19 +187,33 @@ def state_parts(fitted: Fitted, number: str, names: Iterable[Name]) -> tuple[dic
             "recent": len(one.recent),
             **({"scaler": one.view.to_dict()} if isinstance(one.view, Scaler) else {}),
         }
-        for name, one in ((name, fitted.following.series[name]) for name in chosen)
+        for name, one in known.items()
     ]
-    seen = (fitted.following.series[name].view for name in chosen)
-    views = [view for view in seen if isinstance(view, BankState)]
+    views = [one.view for one in known.values() if isinstance(one.view, BankState)]
     if views:
         arrays = BankState.cat(views).arrays()
         tensors |= {contents.VIEW + name: torch.from_numpy(array) for name, array in arrays.items()}
-    rows = [fitted.following.series[name].recent for name in chosen]
+    rows = [one.recent for one in known.values()]
     tensors[contents.RECENT] = torch.from_numpy(np.concatenate([*rows, np.empty((0, len(fitted.settings.modelled)))]))
     header = {"fit": number, "series": listed, "blocks": blocks}
     if (gone := _no_longer_followed(fitted)) != []:
         header["trained"] = gone
     return tensors, header
+
+
+def particles_kept(state: ParticleState, followed: Followed) -> int:
+    """How many particles of each series a small state has: half, a quarter, ... of them, as many as fit."""
+    own = state.take(slice(0, 1)).named_tensors()
+    rest = followed.recent.nbytes + BYTES_OF_NAMES
+    if isinstance(followed.view, BankState):
+        rest += sum(array.nbytes for array in followed.view.arrays().values())
+    each = [own[name] for name in own if name.startswith("encoder/") or name == "last"] if state.has_own_inputs else []
+    per_particle = 2 * 2 * state.capacity * state.keys.shape[-1]
+    per_particle += sum(tensor.numel() * tensor.element_size() for tensor in each) // state.n_particles
+    kept = state.n_particles
+    while kept > 1 and rest + kept * per_particle > SMALL_BYTES:
+        kept //= 2
+    return kept
 
 
 def _no_longer_followed(fitted: Fitted) -> list[dict[str, Any]]:
@@ -206,7 +230,9 @@ def _no_longer_followed(fitted: Fitted) -> list[dict[str, Any]]:
     ]
 
 
-def _blocks(tensors: dict[str, Tensor], header: dict[str, Any]) -> Iterator[tuple[list[Name], ParticleState]]:
+def _blocks(
+    tensors: dict[str, Tensor], header: dict[str, Any], n_particles: int
+) -> Iterator[tuple[list[Name], ParticleState]]:
     """The blocks of the fleet, with the names of their series; in format version 1 each series is one."""
     # Not by the version of config.json, which stays as it was when states are saved again beside it.
     is_version_1 = "blocks" not in header
@@ -216,7 +242,8 @@ def _blocks(tensors: dict[str, Tensor], header: dict[str, Any]) -> Iterator[tupl
         if is_version_1:
             yield [contents.name(block["name"])], ParticleState.from_version_1(own, block)
         else:
-            yield [contents.name(one) for one in block["names"]], ParticleState.from_named_tensors(own)
+            state = from_small_tensors(own, n_particles) if SMALL in block else ParticleState.from_named_tensors(own)
+            yield [contents.name(one) for one in block["names"]], state
 
 
 def _read_config(path: Path) -> dict[str, Any]:
