@@ -6,6 +6,7 @@ it): equally weighted, and alike in what they remember until they have moved on.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from jaxtyping import Int
@@ -73,7 +74,7 @@ def from_small_tensors(tensors: Mapping[str, Tensor], n_particles: int) -> Parti
 
 def _particles(state: ParticleState, chosen: Int[Tensor, "batch chosen"]) -> ParticleState:
     """A state with the inputs and encoder states of chosen particles, where each has its own."""
-    if state.has_own_inputs:
-        index = chosen.unsqueeze(-1).expand(-1, -1, state.last.shape[-1])
-        state.last, state.encoder_state = state.last.gather(1, index), inherit_rows(state.encoder_state, chosen)
-    return state
+    if not state.has_own_inputs:
+        return state
+    last = state.last.gather(1, chosen.unsqueeze(-1).expand(-1, -1, state.last.shape[-1]))
+    return replace(state, last=last, encoder_state=inherit_rows(state.encoder_state, chosen))
