@@ -41,8 +41,9 @@ from smc_transformer.forecaster.view.bank import BankState
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.nn.streams import Streams, stream_key
 
-SERIES_AT_ONCE = 256
-"""Series that take a step together: their noise and views stay in the cache, and threads share the chunks."""
+SERIES_AT_ONCE, FEWEST_AT_ONCE = 256, 32
+"""Series that take a step together: their noise and views stay in the cache, and threads share the chunks. For fewer, a
+thread is not worth it."""
 
 
 class _Seen(NamedTuple):
@@ -126,11 +127,13 @@ def _steps(
 ) -> list[_Taken] | None:
     """A filter step of each series, in chunks; None where the model cannot hold a number."""
     missing = np.isnan(rows.values).any(axis=1)
+    shares = -(-len(rows.names) // torch.get_num_threads())
+    at_once = min(SERIES_AT_ONCE, max(FEWEST_AT_ONCE, shares))
     chunks = [
-        numbers[first : first + SERIES_AT_ONCE]
+        numbers[first : first + at_once]
         # Apart: one gap costs its whole batch an encoder state for each particle.
         for numbers in fitted.following.fleet.groups(rows.names, missing.tolist() if missing.any() else None)
-        for first in range(0, len(numbers), SERIES_AT_ONCE)
+        for first in range(0, len(numbers), at_once)
     ]
     taken = _in_threads(partial(_take, fitted, roster, rows, places, distrust), chunks)
     done = [chunk for chunk in taken if chunk is not None]
