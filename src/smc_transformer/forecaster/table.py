@@ -173,8 +173,13 @@ def _names(column: pd.Series, settings: Settings) -> list[Name]:
 
 
 def _times(column: pd.Series, settings: Settings) -> pd.Index:
-    name = settings.time_column
-    if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "iM" or column.hasnans:
+    name, kind = settings.time_column, column.dtype
+    stamps = isinstance(kind, pd.DatetimeTZDtype) or (isinstance(kind, np.dtype) and kind.kind == "M")
+    if stamps and isinstance(settings.freq, str) and period_frequency(settings.freq) is None:
+        times = pd.DatetimeIndex(column.array)  # the usual case, without more ado
+        if not times.hasnans:
+            return times
+    if not isinstance(kind, np.dtype) or kind.kind != "i":  # whole numbers of numpy cannot be missing
         filled(column, name, "needs a time")
     if not isinstance(settings.freq, str):
         if not pd.api.types.is_integer_dtype(column.dtype):

@@ -40,7 +40,8 @@ class Streams(SequenceGenerator):
         self.steps = torch.zeros_like(keys) if steps is None else steps
         self.n_draws = n_draws
         # For parts of a user that know generators of torch only: the same numbers for the same batch.
-        self.manual_seed(int((self.keys * 3 + self.steps).sum()) % 2**63)
+        told = self.keys.numpy() * 3 + self.steps.numpy()
+        self.manual_seed(int(told.sum()) % 2**63)
 
     @classmethod
     def named(cls, names: Iterable[Hashable], seed: int, purpose: str) -> "Streams":
@@ -57,7 +58,9 @@ class Streams(SequenceGenerator):
 
     def at(self, steps: Int[Tensor, "batch"] | int, n_draws: int = 0) -> "Streams":
         """The same at other steps, with the number of the next draw there."""
-        return Streams(self.keys, torch.as_tensor(steps).expand_as(self.keys).contiguous(), n_draws)
+        if not isinstance(steps, Tensor) or steps.shape != self.keys.shape:
+            steps = torch.as_tensor(steps).expand_as(self.keys)
+        return Streams(self.keys, steps.contiguous(), n_draws)
 
     def next_draw(self) -> int:
         """The number of the next draw, which is then taken."""
