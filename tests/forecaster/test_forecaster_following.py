@@ -183,7 +183,7 @@ def test_an_update_may_skip_rows_and_bring_new_series():
 
 
 def test_series_of_all_lengths_take_their_steps_together(monkeypatch):
-    """One state is taken out and put back, whatever each series has seen; only unequally many new rows divide it."""
+    """One state is stepped where it stands, whatever each series has seen; several new rows are stepped in a copy."""
     lengths = [15 + number for number in range(30)]  # the window is 6; some begin to fill it, see below
     forecaster = make().fit(walks(*lengths), progress=False)
     names = forecaster.series
@@ -195,20 +195,20 @@ def test_series_of_all_lengths_take_their_steps_together(monkeypatch):
     def counting(name, whole):
         def counted(*arguments):
             found = whole(*arguments)
-            rows.append((name, len(arguments[-1]) if name == "put" else len(found)))
+            rows.append((name, len(arguments[-1]) if found is None else len(found)))
             return found
 
         return counted
 
-    for name in ("take", "put"):
+    for name in ("take", "put", "lend", "give_back"):
         monkeypatch.setattr(ParticleState, name, counting(name, getattr(ParticleState, name)))
     monkeypatch.setattr(ParticleState, "cat", staticmethod(counting("cat", ParticleState.cat)))
     forecaster.update(pd.concat([series(name, [0.1], start=length) for name, length in seen.items()]))
-    assert rows == [("take", 33), ("take", 33), ("take", 0), ("put", 33)]
+    assert rows == [("lend", 33), ("give_back", 33)]
     rows.clear()
     new = [series(name, [0.1] * (1 + length % 2), start=1 + length) for name, length in seen.items()]
     forecaster.update(pd.concat(new))
-    assert [name for name, _ in rows] == ["take", *["take", "take"] * 2, "put", "put"]
+    assert rows == [("take", 17), ("take", 17), ("take", 0), ("lend", 16), ("give_back", 16), ("put", 17)]
     rows.clear()
     forecaster.predict()
     assert rows == [("take", 33)]

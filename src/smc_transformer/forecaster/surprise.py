@@ -52,4 +52,5 @@ def surprise_rows(
     pits = torch.from_numpy(numbers["pit"])
     flags = {f"outside-{level:g}": is_outside(pits, level).numpy() for level in levels}
     denied = {} if distrust is None else {"distrusted": distrusted}
-    return pd.DataFrame({**found, **numbers, **flags, **denied}, copy=False)
+    rows = pd.RangeIndex(len(pits))
+    return pd.DataFrame({**found, **numbers, **flags, **denied}, index=rows, copy=False)

@@ -246,7 +246,7 @@ def _zone(times: Any) -> str:
 def _numbers(column: pd.Series, name: str) -> Float[np.ndarray, "row"]:
     kind = column.dtype
     if isinstance(kind, np.dtype) and kind == np.float64:
-        return column.to_numpy()
+        return np.ascontiguousarray(column.to_numpy())
     if pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind):
         return column.to_numpy(dtype="float64", na_value=np.nan)
     is_text = pd.api.types.is_object_dtype(kind) or pd.api.types.is_string_dtype(kind)
