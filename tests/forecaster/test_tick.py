@@ -128,7 +128,9 @@ def test_numbers_are_those_of_series_by_series(case, tmp_path, monkeypatch, dist
     quick, slow = copies(forecaster, tmp_path / "model")
     for rows in new:
         assert both_ways(quick, slow, rows, monkeypatch, distrust=distrust)
-    assert isinstance(quick.fitted.following.series, Roster)
+    roster = quick.fitted.following.series
+    assert isinstance(roster, Roster)
+    assert list({**roster}) == list(roster.keys()) == quick.series  # a mapping as any other
     assert not isinstance(slow.fitted.following.series, Roster)
     assert_same(quick, slow)
     quick.save(tmp_path / "quick")

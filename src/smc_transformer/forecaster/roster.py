@@ -41,7 +41,7 @@ class Roster(MutableMapping[Name, Followed]):
         assert isinstance(first.view, BankState)
         self.places: dict[Name, int] = {}
         self.last_times: list[Any] = []
-        self.keys = np.zeros(0, dtype=np.int64)  # of the random streams
+        self.stream_keys = np.zeros(0, dtype=np.int64)  # of the random streams
         self.runs = np.zeros((0, len(first.view)), dtype=np.int64)
         self._key_of, self._n_columns = key_of, len(first.view)
         # The last rows are a ring: that of number n, counted from the first kept, is at place n % n_kept.
@@ -84,7 +84,7 @@ class Roster(MutableMapping[Name, Followed]):
         if place is None:
             place = len(self.places)
             self._make_room(place + 1)
-            self.places[name], self.keys[place] = place, self._key_of(name)
+            self.places[name], self.stream_keys[place] = place, self._key_of(name)
             self.last_times.append(None)
         self.last_times[place] = followed.last_time
         self._views.put(self._rows(np.array([place])), followed.view)
@@ -119,7 +119,7 @@ class Roster(MutableMapping[Name, Followed]):
         def longer(array: np.ndarray, n_more: int = more) -> np.ndarray:
             return np.concatenate((array, np.zeros((n_more, *array.shape[1:]), dtype=array.dtype)))
 
-        self.keys, self.runs = longer(self.keys), longer(self.runs)
+        self.stream_keys, self.runs = longer(self.stream_keys), longer(self.runs)
         self._recent, self._n_recent = longer(self._recent), longer(self._n_recent)
         arrays = {name: longer(array, more * self._n_columns) for name, array in self._views.arrays().items()}
         self._views = BankState(**arrays)

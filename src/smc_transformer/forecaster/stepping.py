@@ -60,7 +60,7 @@ class Stepper:
             UnknownSeriesError: it has none of this name.
         """
         found = row_series({self._fitted.settings.id_column: name}, self._fitted)
-        return pack_series(self._fitted, self._fit, found, self._states, last=None)
+        return pack_series(self._fitted, self._fit, found, states=self._states, last=None)
 
     def step(self, state: bytes, rows: Sequence[Any]) -> tuple[bytes, list[Answer]]:
         """The state after rows of its series, and the answer to each row, in order.
@@ -88,7 +88,7 @@ class Stepper:
             return state, answers
         newest = rounds[-1][0]
         kept = {"time": time_text(newest.time), "cells": newest.cells, "answer": newest.answer}
-        return pack_series(fitted, self._fit, name, self._states, last=kept), answers
+        return pack_series(fitted, self._fit, name, states=self._states, last=kept), answers
 
 
 def _refusal(error: RowError) -> Answer:

@@ -168,7 +168,7 @@ def _take(
         seen = _look(fitted, own, bank)
     if seen is None:
         return None
-    particles, streams = fitted.following.fleet.lend(own.names), Streams(torch.from_numpy(roster.keys[here]))
+    particles, streams = fitted.following.fleet.lend(own.names), Streams(torch.from_numpy(roster.stream_keys[here]))
     runs = torch.from_numpy(roster.runs[here])
     judgement, denied = fitted.follower.take_step(particles, seen.scaled, seen.known, streams, runs, distrust)
     believed = own.values if distrust is None else np.where(denied.numpy(), np.nan, own.values)
@@ -278,5 +278,6 @@ def _in_order(taken: list[_Taken]) -> tuple[Float[np.ndarray, "series modelled"]
     if len(taken) == 1:  # one group has its rows in their order
         return taken[0].spread, taken[0].judgement
     order = np.argsort(np.concatenate([chunk.chosen for chunk in taken]))
-    density, pit, runs = (torch.cat([chunk.judgement[part] for chunk in taken])[order] for part in range(3))
+    judged = [chunk.judgement[:3] for chunk in taken]
+    density, pit, runs = (torch.cat(parts)[order] for parts in zip(*judged, strict=True))
     return np.concatenate([chunk.spread for chunk in taken])[order], Judgement(density, pit, runs)

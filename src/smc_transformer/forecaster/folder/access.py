@@ -67,8 +67,8 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
         for start in range(0, max(1, len(names)), STATES_AT_ONCE):  # once also if there were lines with errors only
             chosen = names[start : start + STATES_AT_ONCE]
             # The round is in the bytes too, under their checksum: a wrong one would hide rows, or replay them.
-            more = {"round": self.store.round}
-            self.store.put_states({name: pack_series(fitted, self.fit, name, **more) for name in chosen})
+            now = self.store.round
+            self.store.put_states({name: pack_series(fitted, self.fit, name, round=now) for name in chosen})
 
     def _check(self) -> None:
         if not files.holds_fit(self.folder, self.fit):

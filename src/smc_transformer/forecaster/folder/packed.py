@@ -9,7 +9,7 @@ from smc_transformer.forecaster.table import Name
 from smc_transformer.support.tensor_files import pack_tensors, unpack_tensors
 
 
-def pack_series(fitted: Fitted, fit: str, name: Name, states: str = files.EXACT, **more: Any) -> bytes:
+def pack_series(fitted: Fitted, fit: str, name: Name, *, states: str = files.EXACT, **more: Any) -> bytes:
     """The state of a series, exact or small, and what else JSON can hold."""
     tensors, header = files.state_parts(fitted, fit, [name], states)
     return pack_tensors(tensors, {**header, "more": more})
