@@ -121,7 +121,7 @@ def test_backtests(capsys, model, data, tmp_path):
     options = ("--data", data, "--windows", 2, "--step", 3, "--horizon", 2, "--paths", 20)
     found = run_json(capsys, "backtest", model, *options)
     assert len(found["forecasts"]) == 2 * 2 * 2
-    assert set(found["forecasts"][0]) >= {"cutoff", "y", "y-mean", "y-lo-95", "y-crps", "y-pit"}
+    assert set(found["forecasts"][0]) >= {"cutoff", "y-observed", "y", "y-lo-95", "y-crps", "y-pit"}
     assert found["metrics"][0]["target"] == "y"
     code, out, _ = run(capsys, "backtest", model, *options, "--out", tmp_path / "backtest.csv")
     assert code == 0

@@ -67,7 +67,7 @@ def test_many_steps_ahead(fitted):
     found = forecaster.backtest(table, n_windows=WINDOWS, level=LEVELS, n_paths=300, progress=False).forecasts
     assert len(found) == SERIES * WINDOWS * HORIZON
     for level in LEVELS:
-        inside = ((found["y"] >= found[f"y-lo-{level}"]) & (found["y"] <= found[f"y-hi-{level}"])).mean()
+        inside = found["y-observed"].between(found[f"y-lo-{level}"], found[f"y-hi-{level}"]).mean()
         # The steps of one forecast hang together: it counts once.
         assert abs(standard_errors(inside, level, SERIES * WINDOWS)) < 4, (level, inside)
     assert abs(found["y-pit"].mean() - 0.5) < 4 * np.sqrt((1 / (SERIES * WINDOWS) + 1 / CALIBRATED) / 12)

@@ -115,14 +115,15 @@ def test_backtests_forecast_what_came_from_what_was_known():
     assert found.groupby("unique_id")["cutoff"].unique().map(list).to_dict() == {"a": [61, 63, 65], "b": [55, 57, 59]}
     assert (found["ds"] - found["cutoff"]).tolist() == [1, 2, 3, 4] * 6
     truth = found.merge(table, on=["unique_id", "ds"], suffixes=("", "-true"))
-    pd.testing.assert_series_equal(truth["y"], truth["y-true"], check_names=False)
-    inside = (found["y-lo-95"] <= found["y"]) & (found["y"] <= found["y-hi-95"])
-    seen = found["y"].notna()
+    observed = found["y-observed"]
+    pd.testing.assert_series_equal(truth["y-observed"], truth["y-true"], check_names=False)
+    inside = (found["y-lo-95"] <= observed) & (observed <= found["y-hi-95"])
+    seen = observed.notna()
     row = backtest.metrics.iloc[0]
     assert row["target"] == "y"
     np.testing.assert_allclose(row["picp"], inside[seen].mean())
     np.testing.assert_allclose(row["mpiw"], (found["y-hi-95"] - found["y-lo-95"])[seen].mean())
-    np.testing.assert_allclose(row["mse"], ((found["y-mean"] - found["y"]) ** 2)[seen].mean())
+    np.testing.assert_allclose(row["mse"], ((found["y"] - observed) ** 2)[seen].mean())
     np.testing.assert_allclose(row["crps"], found["y-crps"][seen].mean())
     assert row["winkler"] >= row["mpiw"]
 
@@ -132,7 +133,7 @@ def test_backtests_never_look_ahead():
     spoiled = table.copy()
     spoiled.loc[table["ds"] >= 60, "y"] = 1e6
     one, other = (make().backtest(df, n_windows=1, n_paths=50, progress=False).forecasts for df in (table, spoiled))
-    columns = ["y-mean", "y-lo-95", "y-hi-95"]
+    columns = ["y", "y-lo-95", "y-hi-95"]
     pd.testing.assert_frame_equal(one[columns], other[columns])
     # One that has seen those rows does not use what it has learned from them.
     fitted = make().fit(spoiled, progress=False)

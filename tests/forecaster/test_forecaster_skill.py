@@ -136,6 +136,6 @@ def test_counts_on_a_logarithm_are_forecast_with_honest_intervals():
     # 600 values, correlated in fours: two standard errors are about 0.03.
     assert 0.91 < tested.metrics["picp"].item() <= 1
     constant = Samples(torch.tensor(head(table, 100)["y"].to_numpy()).view(1, -1, 1, 1))
-    truth = torch.tensor(tested.forecasts["y"].to_numpy()).view(1, -1, 1)
+    truth = torch.tensor(tested.forecasts["y-observed"].to_numpy()).view(1, -1, 1)
     climatology = Samples(constant.draws.expand(1, -1, truth.shape[1], 1)).crps(truth).mean()
     assert tested.metrics["crps"].item() < 0.9 * float(climatology)

@@ -62,13 +62,25 @@ def test_backtests_are_evaluated_as_they_are(fitted, table):
     named = fitted.backtest(table, n_windows=2, alias="SMC", level=[80], n_paths=50, progress=False)
     plain = fitted.backtest(table, n_windows=2, level=[80], n_paths=50, progress=False)
     assert named.forecasts.columns.tolist() == ["unique_id", "cutoff", "ds", "y", "SMC", "SMC-lo-80", "SMC-hi-80"]
-    np.testing.assert_array_equal(named.forecasts["SMC"], plain.forecasts["y-mean"])
+    np.testing.assert_array_equal(named.forecasts["SMC"], plain.forecasts["y"])
+    np.testing.assert_array_equal(named.forecasts["y"], plain.forecasts["y-observed"])
     pd.testing.assert_frame_equal(named.metrics, plain.metrics)
     found = evaluate(named.forecasts, [mae], agg_fn="mean")
     errors = (named.forecasts["SMC"] - named.forecasts["y"]).abs()
     by_cutoff = errors.groupby(named.forecasts["cutoff"].to_numpy()).mean()
     assert len(found) == len(by_cutoff) == 3  # two cutoffs of each series, one of them shared
     np.testing.assert_allclose(found["SMC"], by_cutoff)
+
+
+@pytest.mark.parametrize("alias", [None, "SMC"])
+def test_backtests_and_forecasts_name_means_and_intervals_alike(table, alias):
+    both = table.assign(z=table["y"] * 2)
+    for targets in (["y"], ["y", "z"]):
+        forecaster = make(freq="D", targets=targets).fit(rows_between(both, 0, 36), progress=False)
+        forecast = forecaster.predict(rows_between(both, 0, 36), level=[80], alias=alias, n_paths=50)
+        tested = forecaster.backtest(rows_between(both, 0, 40), level=[80], alias=alias, n_paths=50, progress=False)
+        # The last cutoff is the end of what was forecast from: the numbers are the same, under the same names.
+        pd.testing.assert_frame_equal(tested.forecasts[forecast.columns], forecast)
 
 
 def test_several_targets_are_told_apart(table):

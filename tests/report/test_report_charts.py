@@ -29,9 +29,9 @@ def fabricated_backtest(step=4, n_windows=3, horizon=4):
             window = rows.iloc[end - horizon : end].reset_index(drop=True)
             part = window.assign(cutoff=rows["ds"].iloc[end - horizon - 1], unique_id=name)
             off = np.where(np.arange(horizon) == horizon - 1, 5.0, 0.0)
-            part["y-mean"] = part["y"] + off
+            part["y-observed"], part["y"] = part["y"], part["y"] + off
             for level, width in ((80, 1.0), (95, 2.0)):
-                part[f"y-lo-{level}"], part[f"y-hi-{level}"] = part["y-mean"] - width, part["y-mean"] + width
+                part[f"y-lo-{level}"], part[f"y-hi-{level}"] = part["y"] - width, part["y"] + width
             part["y-crps"], part["y-pit"] = 0.1, 0.5 + 0.4999 * (off > 0)
             parts.append(part)
     metrics = pd.DataFrame({"target": ["y"], "mse": [6.25], "crps": [0.1], "energy_score": [1.0]})
@@ -44,7 +44,7 @@ def test_the_picture_of_a_backtest_shows_its_numbers():
     assert [axes.get_title(loc="left") for axes in forecasts] == ["a: y", "b: y"]
     means = [line for line in forecasts[1].lines if line.get_color() == "#2166ac"]
     rows = backtest.forecasts[backtest.forecasts["unique_id"] == "b"]
-    np.testing.assert_allclose(np.concatenate([line.get_ydata() for line in means]), rows["y-mean"])
+    np.testing.assert_allclose(np.concatenate([line.get_ydata() for line in means]), rows["y"])
     observed = labelled(forecasts[1], "observed")
     np.testing.assert_allclose(observed.get_ydata(), table[table["unique_id"] == "b"]["y"].tail(3 * 4 + 2 * 4))
     np.testing.assert_allclose(labelled(by_step, "95 %").get_ydata(), [100, 100, 100, 0])

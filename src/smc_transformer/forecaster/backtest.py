@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from smc_transformer.forecaster.columns import check_alias
+from smc_transformer.forecaster.columns import OBSERVED, check_alias
 from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.forecast import Number
 from smc_transformer.forecaster.names import as_one_series, with_names
@@ -27,10 +27,11 @@ class Backtest:
     """Forecasts from past cutoffs and how good they were.
 
     Attributes:
-        forecasts: a row for each series, cutoff (the last row that was known) and time, in columns such as y (what
-            came), y-mean, y-lo-95, y-hi-95, y-crps and y-pit (for whole numbers drawn between P(Y < y) and P(Y <= y),
-            so that it is uniform for calibrated forecasts of any distribution). With an alias: y, SMC, SMC-lo-95,
-            SMC-hi-95, as `predict` with this alias calls them, and no scores.
+        forecasts: a row for each series, cutoff (the last row that was known) and time, in columns such as
+            y-observed (what came), y (the mean), y-lo-95, y-hi-95, as `predict` calls them, y-crps and y-pit (for whole
+            numbers drawn between P(Y < y) and P(Y <= y), so that it is uniform for calibrated forecasts of any
+            distribution). With an alias: y (what came), SMC, SMC-lo-95, SMC-hi-95, as `predict` with this alias calls
+            them, and no scores.
         metrics: a row for each target: mse of the mean, crps, picp, mpiw and winkler of the 95 % interval, and the
             energy score of whole paths (joint over steps and targets), all in the user's units and averaged over what
             was observed.
@@ -121,7 +122,7 @@ def _forecast_at(
     intervals = forecast.interval_columns(levels)
     if alias is None:
         scores = {"-crps": found["crps"], "-pit": found["pit"]}
-        answer = forecast.as_table({"": observed, "-mean": forecast.distribution.mean, **intervals, **scores})
+        answer = forecast.as_table({OBSERVED: observed, "": forecast.distribution.mean, **intervals, **scores})
     else:  # and nothing else, as every other column would be taken for a model
         named = forecast.as_table({"": forecast.distribution.mean, **intervals}, alias=alias)
         answer = forecast.as_table({"": observed}).join(named[named.columns[2:]])

@@ -3,11 +3,17 @@
 By their target, as in y, y-lo-80 and y-q-10; or by an alias, the name of the model, as tables of Nixtla's libraries
 have it: SMC, SMC-lo-80. These libraries take every column that is not an end of an interval for another model. So under
 an alias a quantile is the end of an interval: that of probability 0.1 is SMC-lo-80, and the median is SMC-lo-0.
+
+The mean is the target or the alias itself, in every table. Beside it in a backtest, what was observed is y-observed, or
+under an alias y, as these libraries have it.
 """
 
 from collections.abc import Sequence
 
 from smc_transformer.support.checks import shown
+
+OBSERVED = "-observed"
+"""The end of the column of observed values, where the target itself is the mean."""
 
 
 def check_alias(alias: str | None, taken: Sequence[str]) -> None:

@@ -57,7 +57,7 @@ def _draw_forecasts(
             lower, upper = (window[f"{target}-{end}-{percent:g}"] for end in ("lo", "hi"))
             draw_band(axes, times, lower, upper, shade, None if number else f"{percent:g} %")
         marker = "o" if len(window) == 1 else None
-        axes.plot(times, window[f"{target}-mean"], color=BLUE, marker=marker, label=None if number else "mean forecast")
+        axes.plot(times, window[target], color=BLUE, marker=marker, label=None if number else "mean forecast")
         axes.axvline(window["cutoff"].iloc[0], color=GREY, linewidth=0.9, label=None if number else "forecast made")
     own = on_axis(rows_called(table, settings.id_column, name), settings.time_column)
     first, last = windows[0]["cutoff"].iloc[0], windows[-1][settings.time_column].iloc[-1]

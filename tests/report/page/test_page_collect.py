@@ -140,7 +140,7 @@ def test_the_backtest_is_the_forecasters(backtest, page):
         rows = backtest.forecasts
         name = metrics["target"]
         assert found.n_forecasts == 6
-        assert found.n_values == rows[name].notna().sum() < len(rows)  # what is missing is not compared
+        assert found.n_values == rows[f"{name}-observed"].notna().sum() < len(rows)  # what is missing is not compared
         assert found.mse == pytest.approx(metrics["mse"], rel=1e-6)
         assert found.crps == pytest.approx(metrics["crps"], rel=1e-6)
         assert found.energy_score == pytest.approx(metrics["energy_score"], rel=1e-6)
@@ -157,8 +157,8 @@ def test_coverage_by_step_and_calibration_by_hand(backtest, page):
     counts = [[0, 0] for _ in range(HORIZON)]
     for _, window in rows.groupby(["unique_id", "cutoff"]):
         for step, (_, row) in enumerate(window.iterrows()):
-            if not np.isnan(row["y"]):
-                counts[step][0] += row["y-lo-80"] <= row["y"] <= row["y-hi-80"]
+            if not np.isnan(row["y-observed"]):
+                counts[step][0] += row["y-lo-80"] <= row["y-observed"] <= row["y-hi-80"]
                 counts[step][1] += 1
     assert page.backtest[0].levels[1].picp_by_step == pytest.approx([held / n for held, n in counts], rel=1e-6)
     pit = [value for value in rows["y-pit"] if not np.isnan(value)]

@@ -6,6 +6,7 @@ import pandas as pd
 import torch
 
 from smc_transformer.forecaster import Backtest
+from smc_transformer.forecaster.columns import OBSERVED
 from smc_transformer.report.page.data import BacktestPage, LevelScores, plain, plain_list
 from smc_transformer.scores import COVERAGE_LEVELS, central_coverage, interval_scores, pit_histogram
 
@@ -18,7 +19,7 @@ def backtest_pages(backtest: Backtest, targets: Sequence[str], id_column: str) -
     metrics = backtest.metrics.set_index("target")
     pages = []
     for target in targets:
-        seen = table[target].notna()
+        seen = table[target + OBSERVED].notna()
         pit = torch.tensor(table.loc[seen, f"{target}-pit"].to_numpy(float))
         pages.append(
             BacktestPage(
@@ -41,10 +42,10 @@ def levels_of(table: pd.DataFrame, target: str) -> list[float]:
 
 
 def _level_scores(table: pd.DataFrame, target: str, level: float, step: "pd.Series[int]") -> LevelScores:
-    seen = table[target].notna()
+    seen = table[target + OBSERVED].notna()
     observed, lower, upper = (
         torch.tensor(table.loc[seen, column].to_numpy(float)).view(1, -1, 1)
-        for column in (target, f"{target}-lo-{level:g}", f"{target}-hi-{level:g}")
+        for column in (target + OBSERVED, f"{target}-lo-{level:g}", f"{target}-hi-{level:g}")
     )
     found = interval_scores((lower, upper), observed, level / 100)
     inside = step[seen].to_frame("step").assign(inside=found["picp"].flatten().numpy()).groupby("step")["inside"]
