@@ -7,6 +7,7 @@ called thousands of times, only some of the later calls are looked at.
 """
 
 import functools
+import inspect
 import itertools
 import types
 
@@ -83,6 +84,8 @@ class CheckOnce:
                 results.add(kind)
             return result
 
+        # For those who do not look behind the decorator, such as the checks of sktime.
+        checked.__signature__ = inspect.signature(function)
         return checked
 
 

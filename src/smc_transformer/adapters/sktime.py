@@ -65,6 +65,14 @@ class SMCForecaster(BaseForecaster):
         n_paths: draws behind all predictions.
         random_state: of weights, training, particles and draws.
         progress: whether to show a progress bar of the training where there is a terminal.
+
+    Examples:
+        >>> from sktime.datasets import load_airline
+        >>> from smc_transformer.adapters.sktime import SMCForecaster
+        >>> few_steps = {"likelihood_steps": 2, "forecast_steps": 2}  # leave this out for a forecast that is any good
+        >>> forecaster = SMCForecaster(training=few_steps, random_state=0).fit(load_airline(), fh=[1, 2, 3])
+        >>> forecaster.predict_interval(coverage=0.8).shape
+        (3, 2)
     """
 
     _tags: ClassVar[dict[str, Any]] = {
@@ -323,9 +331,10 @@ class SMCForecaster(BaseForecaster):
         """Small models that train for a moment: for the checks of sktime."""
         tiny = {
             "config": {"d_model": 4, "d_ff": 4, "window": 4, "n_particles": 3},
-            "training": {"likelihood_steps": 1, "forecast_steps": 1, "batch_size": 4, "validations": 1},
             "input_size": 4,
             "n_particles": 4,
             "n_paths": 20,
         }
-        return [{**tiny, "horizon": 3}, {**tiny, "scaling": "standard"}]
+        short = {"likelihood_steps": 1, "forecast_steps": 1, "batch_size": 4, "validations": 1, "max_windows": 40}
+        shorter = {**short, "squared_error_steps": 0, "forecast_steps": 0}
+        return [{**tiny, "training": short, "horizon": 3}, {**tiny, "training": shorter, "scaling": "standard"}]
