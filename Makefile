@@ -93,11 +93,12 @@ $(DOCS)/.ready: requirements-docs.txt
 	@touch $@
 
 test-mlflow: $(MLFLOW)/.ready  ## Run the tests that need MLflow, in an environment of its own
-	$(MLFLOW)/bin/python -m pytest tests/adapters/test_mlflow.py
+	$(LIMIT) $(MLFLOW)/bin/python -m pytest tests/adapters/test_mlflow.py
 
-$(MLFLOW)/.ready: pyproject.toml constraints.txt
+$(MLFLOW)/.ready: pyproject.toml tests/adapters/mlflow_requirements.txt
 	$(PYTHON) -m venv $(MLFLOW)
-	$(MLFLOW)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[experiments,dev,mlflow]"
+	$(MLFLOW)/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/adapters/mlflow_requirements.txt
+	$(MLFLOW)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
 fuzz: setup  ## Try hostile input for some minutes (FUZZ=60 for an hour): crashes, hangs, foreign errors

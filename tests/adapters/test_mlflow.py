@@ -8,6 +8,7 @@ import urllib.request
 
 import pandas as pd
 import pytest
+from helpers.doc_blocks import python_of
 
 from smc_transformer import Forecaster
 from smc_transformer.adapters import mlflow as forecasters
@@ -54,7 +55,7 @@ def test_a_logged_model_is_served(mlflow, forecaster, history, tmp_path):
     uvicorn = pytest.importorskip("uvicorn")
     from mlflow.pyfunc import scoring_server
 
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/runs.db" if _has_store() else (tmp_path / "runs").as_uri())
+    mlflow.set_tracking_uri(_store(tmp_path))
     with mlflow.start_run():
         info = forecasters.log_model(forecaster, name="sales")
     server = uvicorn.Server(uvicorn.Config(scoring_server.init(mlflow.pyfunc.load_model(info.model_uri)), port=0))
@@ -84,6 +85,18 @@ def test_a_logged_model_is_served(mlflow, forecaster, history, tmp_path):
     assert pd.to_datetime(found["ds"]).tolist() == expected["ds"].tolist()
     for column in ("y", "y-lo-80", "y-hi-80"):
         assert found[column].tolist() == pytest.approx(expected[column].tolist())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_on_sharing(mlflow, forecaster, history, tmp_path):
+    mlflow.set_tracking_uri(_store(tmp_path))
+    names = {"forecaster": forecaster, "history": history}
+    exec(python_of("sharing.md", "MLflow"), names)
+    assert_same(names["model"].predict(history[:0]), forecaster.predict())
+
+
+def _store(folder):
+    return f"sqlite:///{folder}/runs.db" if _has_store() else (folder / "runs").as_uri()
 
 
 def _has_store():
