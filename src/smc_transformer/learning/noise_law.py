@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.special import gammaln, ndtri, stdtrit
 from torch import Tensor
 
 from smc_transformer.inference.filter import particle_filter
@@ -72,7 +71,8 @@ def best_degrees(residuals: Float[np.ndarray, "residual"]) -> float:
     for _ in range(30):
         variance = ((nu + 1) * squares / (nu + squares / variance)).mean(axis=1, keepdims=True)
     log_density = -0.5 * (nu + 1) * np.log1p(squares / (nu * variance)) - 0.5 * np.log(variance * nu)
-    likelihood = log_density.sum(axis=1) + len(residuals) * (gammaln((DEGREES + 1) / 2) - gammaln(DEGREES / 2))
+    constant = [math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) for degrees in DEGREES]
+    likelihood = log_density.sum(axis=1) + len(residuals) * np.array(constant)
     prior = -0.5 * ((np.log(DEGREES) - EXPECTED) / SPREAD) ** 2
     return float(DEGREES[np.argmax(likelihood + prior)])
 
@@ -97,6 +97,8 @@ def _probabilities(model: SMCTransformer, sequences: Sequences, n_scored: int) -
 
 def _quantile(model: SMCTransformer, u: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     """Quantiles of the noise in units of its scale: of a Student-t, or of a Gaussian."""
+    from scipy.special import ndtri, stdtrit  # not above: a forecast needs none of it
+
     if isinstance(model.observation, StudentTObservation):
         return stdtrit(float(model.observation.degrees.detach()), u)
     return ndtri(u)
