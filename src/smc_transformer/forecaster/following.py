@@ -4,7 +4,7 @@ The steps are those of the model's filter (`inference/step.py`). The known input
 row, so the particles wait for them: weighted by the last row, not yet selected or moved.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -22,6 +22,7 @@ from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.streams import JUDGEMENT, NOISE, OBSERVATION, SELECTION, in_stage, rows_of
 from smc_transformer.predictive import Mixture
+from smc_transformer.support.chunks import chunk_size
 
 SERIES_AT_ONCE = 128
 """Series that are filtered together: bounds the memory."""
@@ -215,13 +216,14 @@ class Follower(NamedTuple):
             return split(ask(chosen[place], row + 1, denied))
 
         parts, judgements, rest = [], {}, []
-        for number, rows in enumerate(panel):
-            state = None if judging or keeping else self._filter_whole(rows, rows_of(generator, [number]))
+        for chosen in self._filtered_together(panel):
+            x = torch.stack([panel[number] for number in chosen])
+            state = None if judging or keeping else self._filter_whole(x, rows_of(generator, chosen))
             if state is None:
-                rest.append(number)
+                rest += chosen
             else:
-                judgements[number] = Judgement.missing(rows[1:, :n_targets])
-                parts.append(([number], state))
+                judgements.update({number: Judgement.missing(panel[number][1:, :n_targets]) for number in chosen})
+                parts.append((chosen, state))
         gappy = {number: bool(panel[number][:, :n_targets].isnan().any()) for number in rest}
         for has_gaps in (False, True):  # apart, as one gap costs its whole batch an encoder state for each particle
             order = sorted((number for number in rest if gappy[number] is has_gaps), key=lambda i: -len(panel[i]))
@@ -241,19 +243,34 @@ class Follower(NamedTuple):
                 judgements.update(zip(chosen, judged, strict=True))
         return parts, [judgements[number] for number in range(len(panel))]
 
+    def _filtered_together(self, panel: Sequence[Float[Tensor, "_ n_inputs"]]) -> Iterator[list[int]]:
+        """The numbers of series that are equally long, and with or without gaps, in chunks of bounded memory."""
+        alike: dict[tuple[int, bool], list[int]] = {}
+        for number, rows in enumerate(panel):
+            alike.setdefault((len(rows), bool(rows.isnan().any())), []).append(number)
+        for (n_rows, _), numbers in alike.items():
+            at_once = min(SERIES_AT_ONCE, chunk_size(NUMBERS_AT_ONCE // 4, filter_numbers(*self, n_rows)))
+            yield from (numbers[start : start + at_once] for start in range(0, len(numbers), at_once))
+
     @torch.no_grad()
-    def _filter_whole(self, rows: Float[Tensor, "_ n_inputs"], generator: Generator | None) -> ParticleState | None:
-        """Filter a series in a single call, if there is a kernel for that and its memory is bounded.
+    def _filter_whole(
+        self, rows: Float[Tensor, "series _ n_inputs"], generator: Generator | None
+    ) -> ParticleState | None:
+        """Filter series in a single call, if there is a kernel for that and its memory is bounded.
 
         The particles remember as much as a stream's would.
         """
         config = self.network.config
-        held = filter_numbers(self.network, self.settings, len(rows))
-        if len(rows) == 1 or config.window is None or held > NUMBERS_AT_ONCE:
+        n_rows = rows.shape[1]
+        if (
+            n_rows == 1
+            or config.window is None
+            or filter_numbers(self.network, self.settings, n_rows) > NUMBERS_AT_ONCE
+        ):
             return None
         if not engine.can_filter(self.network, self.settings, rows):
             return None
-        whole = filter_state(self.network, rows.unsqueeze(0), self.settings, generator, on_collapse="uniform")
+        whole = filter_state(self.network, rows, self.settings, generator, on_collapse="uniform")
         return whole.as_ring(config.window)
 
 
