@@ -2,27 +2,34 @@
 
 import importlib.util
 import io
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.engine_tables import assert_same_bits, in_order
+from helpers.engine_tables import ENGINES, assert_same_bits, in_order
 from helpers.forecaster_tables import make, walks
 from rich.console import Console
 
 from smc_transformer import cli
+from smc_transformer.engines.running import EXTRAS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # engines warn about themselves
 needs_dask = pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="dask is not installed")
+
+
+def days():
+    table = walks(20, 24, 22)
+    return table.assign(ds=pd.Timestamp("2024-02-01") + pd.to_timedelta(table["ds"], unit="D"))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model, a dataset of two files, and one with a series that cannot be used."""
     path = tmp_path_factory.mktemp("commands")
-    table = walks(20, 24, 22)
-    make().fit(table, progress=False).save(path / "model")
+    table = days()
+    make(freq="D").fit(table, progress=False).save(path / "model")
     wrong = table.assign(y=table["y"].mask(table["unique_id"] == "b", np.inf))
     for name, rows in (("data", table), ("wrong", wrong)):
         (path / name).mkdir()
@@ -36,18 +43,46 @@ def predict(folder, *options):
     return cli.main(["predict", str(folder / "model"), "--paths", "20", "--level", "80", *map(str, options)])
 
 
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    """The options for a cluster that runs; it takes datasets without being told where it is, but for Dask."""
+    cluster = request.getfixturevalue(request.param)
+    return ("--engine", cluster.name, *(("--address", cluster.address) if cluster.name == "dask" else ()))
+
+
+def test_a_dataset_is_forecast_by_an_engine(folder, tmp_path, engine):
+    assert predict(folder, *engine, "--data", folder / "data", "--out", tmp_path / "out") == 0
+    assert_is_the_forecast(folder, tmp_path / "out")
+    assert predict(folder, *engine, "--data", folder / "data", "--out", tmp_path / "out") == 1  # it exists
+
+
+def assert_is_the_forecast(folder, out):
+    expected = make().load(folder / "model").predict(days(), n_paths=20, level=[80])
+    assert_same_bits(in_order(pd.read_parquet(out)), in_order(expected))
+
+
 @needs_dask
-def test_a_dataset_is_forecast_by_an_engine(folder, tmp_path):
+def test_without_an_address_workers_of_this_machine_do_it(folder, tmp_path):
     assert predict(folder, "--engine", "dask", "--data", folder / "data", "--out", tmp_path / "out") == 0
-    found = pd.read_parquet(tmp_path / "out")
-    expected = make().load(folder / "model").predict(walks(20, 24, 22), n_paths=20, level=[80])
-    assert_same_bits(in_order(found), in_order(expected))
+    assert_is_the_forecast(folder, tmp_path / "out")
 
 
-@needs_dask
-def test_series_that_cannot_be_used_are_written_elsewhere(folder, tmp_path):
+def test_a_series_that_cannot_be_used_is_told_in_a_line(folder, tmp_path, engine, capsys):
+    assert predict(folder, *engine, "--data", folder / "wrong", "--out", tmp_path / "out") == 1
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("smct")]
+    assert "series 'b', column 'y' is infinite" in said
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_engine_that_is_not_there_is_told_by_its_extra(folder, tmp_path, monkeypatch, capsys, name):
+    monkeypatch.setitem(sys.modules, EXTRAS[name], None)
+    assert predict(folder, "--engine", name, "--data", folder / "data", "--out", tmp_path / "out") == 1
+    assert f"pip install 'smc-transformer[{name}]'" in capsys.readouterr().err
+
+
+def test_series_that_cannot_be_used_are_written_elsewhere(folder, tmp_path, engine):
     options = ("--data", folder / "wrong", "--out", tmp_path / "out", "--errors", tmp_path / "errors")
-    assert predict(folder, "--engine", "dask", *options) == 0
+    assert predict(folder, *engine, *options) == 0
     assert sorted(pd.read_parquet(tmp_path / "out")["unique_id"].unique()) == ["a", "c"]
     errors = pd.read_parquet(tmp_path / "errors")
     assert errors["unique_id"].tolist() == ["b"]

@@ -1,5 +1,7 @@
 """Dask: rows are shuffled so that a series is in one partition; each partition is a bucket."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -39,13 +41,20 @@ class DaskEngine:
     def columns(self, table: Any) -> list[str]:
         return list(table.columns)
 
-    def read(self, path: str, address: str | None) -> Any:
-        import dask.dataframe
+    @contextmanager
+    def connected(self, address: str | None) -> Iterator[None]:
+        from distributed import Client, LocalCluster
 
         if address is not None:
-            from distributed import Client
+            with Client(address):
+                yield
+            return
+        with LocalCluster(threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+            yield
 
-            Client(address)  # the cluster that is used from here on
+    def read(self, path: str) -> Any:
+        import dask.dataframe
+
         return dask.dataframe.read_parquet(path)
 
     def write(self, table: Any, path: str) -> None:

@@ -1,5 +1,7 @@
 """Ray: rows are grouped by buckets of series, by a hash of their names; each group is a bucket."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -45,11 +47,19 @@ class RayEngine:
     def columns(self, table: Any) -> list[str]:
         return list(table.columns())
 
-    def read(self, path: str, address: str | None) -> Any:
+    @contextmanager
+    def connected(self, address: str | None) -> Iterator[None]:
         import ray
 
-        if not ray.is_initialized():
-            ray.init(address=address, log_to_driver=False)
+        if ray.is_initialized():
+            yield
+            return
+        with ray.init(address=address, log_to_driver=False):
+            yield
+
+    def read(self, path: str) -> Any:
+        import ray
+
         return ray.data.read_parquet(path)
 
     def write(self, table: Any, path: str) -> None:
