@@ -58,7 +58,7 @@ $(LOWEST)/.ready: pyproject.toml tests/lowest_requirements.txt
 	@touch $@
 
 test-engines: $(ENGINES)/.ready  ## Run the tests of Spark, Dask, Ray and Bytewax, which need Java 17 and .venv-engines
-	timeout 900 $(ENGINES)/bin/python -m pytest tests/engines
+	timeout --kill-after 30 900 $(ENGINES)/bin/python -m pytest --durations 5 tests/engines
 
 $(ENGINES)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(ENGINES)

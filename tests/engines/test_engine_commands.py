@@ -1,8 +1,10 @@
 """Commands on engines: Parquet in, Parquet out; the grid of experiments on Dask."""
 
 import importlib.util
-import io
+import json
+import os
 import sys
+from collections import deque
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +12,6 @@ import pandas as pd
 import pytest
 from helpers.engine_tables import ENGINES, assert_same_bits, in_order
 from helpers.forecaster_tables import make, walks
-from rich.console import Console
 
 from smc_transformer import cli
 from smc_transformer.engines.running import EXTRAS
@@ -113,31 +114,19 @@ def doubled(cell, profile, data_dir):
     """A stand-in for the work on a cell."""
     if cell.seed == 1:
         raise ValueError("no luck")
-    return {"seed": cell.seed, "process": __import__("os").getpid()}
+    return {"seed": cell.seed, "process": os.getpid()}
 
 
-@needs_dask
-def test_cells_run_on_a_cluster_and_are_stored_here(tmp_path):
-    import os
-    from collections import deque
-
-    from distributed import Client, LocalCluster
-
+def test_cells_run_on_a_cluster_and_are_stored_here(dask):
     from smct_paper.experiments.dask_workers import work_through_dask
 
-    cells = [SimpleNamespace(seed=seed) for seed in range(4)]
-    answers = {}
-    began = []
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
-        queue = deque(cells)
-        work_through_dask(
-            queue,
-            (None, None),
-            cluster.scheduler_address,
-            doubled,
-            began.append,
-            lambda cell, answer: answers.update({cell.seed: answer}),
-        )
+    queue = deque(SimpleNamespace(seed=seed) for seed in range(4))
+    answers, began = {}, []
+
+    def ended(cell, answer):
+        answers[cell.seed] = answer
+
+    work_through_dask(queue, (None, None), dask.address, doubled, began.append, ended)
     assert not queue
     assert len(began) == 4
     assert "no luck" in answers.pop(1)["error"]
@@ -145,17 +134,29 @@ def test_cells_run_on_a_cluster_and_are_stored_here(tmp_path):
     assert os.getpid() not in {answer["process"] for answer in answers.values()}
 
 
-@needs_dask
-def test_a_grid_on_dask_is_resumed_as_before(tmp_path):
-    from smct_paper.experiments import runner
-    from smct_paper.experiments.grid import Choice, select_cells
-    from smct_paper.experiments.profiles import QUICK
-    from smct_paper.experiments.store import Store
+def test_a_grid_on_dask_is_resumed_as_before(dask, tmp_path, capsys):
+    options = ("--dataset", "model1", "--model", "naive", "--out", str(tmp_path), "--engine", "dask")
+    command = ["experiment", "run", "synthetic", *options, "--address", dask.address]
+    assert cli.main([*command, "--seeds", "1"]) == 0
+    assert "1 cells finished, 0 failed" in capsys.readouterr().out
+    first = {path: path.read_bytes() for path in tmp_path.rglob("*.json") if path.name != "results.json"}
+    assert len(first) == 1
+    assert cli.main([*command, "--seeds", "2"]) == 0  # the first is not done again
+    assert "1 cells finished, 0 failed" in capsys.readouterr().out
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*.json") if path.name != "results.json"}
+    assert len(after) == 2
+    assert first.items() <= after.items()
+    # What a process here finds, the cluster has found: a cell does not know where it runs.
+    here = tmp_path / "here"
+    here_options = ["--dataset", "model1", "--model", "naive", "--seeds", "2", "--out", str(here)]
+    assert cli.main(["experiment", "run", "synthetic", *here_options]) == 0
+    for path, text in after.items():
+        there, own = json.loads(text), json.loads((here / path.relative_to(tmp_path)).read_text())
+        assert there["tasks"] == own["tasks"]
 
-    store, console = Store(tmp_path), Console(file=io.StringIO())
-    cells = select_cells("synthetic", QUICK, Choice(datasets=["model1"], models=["naive"], seeds=2))
-    outcome = runner.run_grid(cells, QUICK, store, console=console, task=doubled, engine="dask")
-    assert len(outcome.finished) + len(outcome.failed) == len(cells) > 0
-    found = runner.states(cells, QUICK, store)
-    assert sorted(set(found.values())) == ["done", "failed"]
-    assert all(state == ("failed" if cell.seed == 1 else "done") for cell, state in found.items())
+
+def test_a_grid_without_dask_names_the_extra(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    options = ("--dataset", "model1", "--model", "naive", "--seeds", "1", "--out", str(tmp_path), "--engine", "dask")
+    assert cli.main(["experiment", "run", "synthetic", *options]) == 1
+    assert "pip install 'smc-transformer[dask]'" in capsys.readouterr().err
