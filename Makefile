@@ -63,7 +63,7 @@ test-engines: $(ENGINES)/.ready  ## Run the tests of Spark, Dask, Ray and Bytewa
 $(ENGINES)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[forecaster,parquet,dev]"
-	@for engine in --editable=.[spark] --editable=.[dask] --editable=.[ray] bytewax; do \
+	@for engine in --editable=.[spark] --editable=.[dask] --editable=.[ray] protobuf bytewax; do \
 	  $(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$$engine" \
 	    || echo "$$engine does not install here: its tests are skipped"; \
 	done

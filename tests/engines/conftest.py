@@ -42,7 +42,7 @@ class Cluster:
 
 @contextmanager
 def running_spark():
-    session = local_spark(partitions=4, memory="1g")
+    session = local_spark(partitions=3, memory="1g")
     yield Cluster("spark", lambda table: session.createDataFrame(table).repartition(3), "local[2,4]")
     session.stop()
 

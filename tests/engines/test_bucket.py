@@ -10,7 +10,7 @@ from helpers.engine_tables import assert_same_bits, in_order
 from helpers.forecaster_tables import head, make, rows_between, walks
 
 from smc_transformer.engines import EngineError, bucket, load, told_in_a_line
-from smc_transformer.engines.bucket import Call, answers, parts, received, ship
+from smc_transformer.engines.bucket import Call, answers, parts, received, shaped, ship
 from smc_transformer.engines.example import example_answer
 from smc_transformer.engines.reasons import reason
 from smc_transformer.forecaster import TableError
@@ -110,6 +110,16 @@ def test_engines_that_are_not_there_say_what_to_install(monkeypatch):
         load("spark")
     with pytest.raises(ValueError, match="there is no engine 'hadoop'"):
         load("hadoop")
+
+
+def test_a_bucket_of_reasons_alone_keeps_the_types_of_columns():
+    like = pd.DataFrame({"unique_id": ["a"], "ds": [pd.Timestamp("2024-02-01")], "target": [1], "y": [0.5]})
+    reasons = pd.DataFrame({"unique_id": ["b"], "error": ["infinite"]})
+    found = shaped(reasons, like.assign(error="reason"))
+    assert [kind.kind for kind in found.dtypes[["ds", "target", "y"]]] == ["M", "i", "f"]
+    assert found[["ds", "target", "y"]].isna().all(axis=None)
+    assert found["error"].tolist() == ["infinite"]
+    assert_same_bits(shaped(like, like), like)
 
 
 def test_the_reason_of_a_worker_is_found_in_what_an_engine_says():

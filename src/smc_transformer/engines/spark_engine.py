@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from smc_transformer.engines.bucket import STATES, Call, Shipped, answers
+from smc_transformer.engines.bucket import STATES, Call, Shipped, answers, shaped
 from smc_transformer.engines.workers import one_thread
 
 LOCAL = "local[*,4]"
@@ -20,7 +20,7 @@ class SparkEngine:
     """Tables of pyspark.sql."""
 
     def map_series(self, table: Any, shipped: Shipped, id_column: str, like: pd.DataFrame) -> Any:
-        run = partial(_run, self._send(table, shipped.model), shipped.call, tuple(like.columns))
+        run = partial(_run, self._send(table, shipped.model), shipped.call, like.iloc[:0])
         # With a number given Spark does not make fewer and larger partitions: by bytes there is little, by work much.
         n_partitions = int(table.sparkSession.conf.get("spark.sql.shuffle.partitions"))
         sorted_rows = table.repartition(n_partitions, id_column).sortWithinPartitions(id_column)
@@ -107,11 +107,11 @@ class _Plain:
         self.value = value
 
 
-def _run(sent: Any, call: Call, columns: tuple[str, ...], tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def _run(sent: Any, call: Call, like: pd.DataFrame, tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """What a worker does with the rows of a partition; `sent` is what Spark has broadcast."""
     one_thread()
     for answer in answers(Shipped(sent.value, call), tables):
-        yield answer.reindex(columns=list(columns))
+        yield shaped(answer, like)
 
 
 ENGINE = SparkEngine()
