@@ -109,5 +109,6 @@ def cluster(request):
         return
     import dask
 
-    with dask.config.set(scheduler=scheduler):
+    # As without a cluster, whose way to shuffle Dask would choose.
+    with dask.config.set({"scheduler": scheduler, "dataframe.shuffle.method": "tasks"}):
         yield found

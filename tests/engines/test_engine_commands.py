@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from collections import deque
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -119,14 +118,16 @@ def doubled(cell, profile, data_dir):
 
 def test_cells_run_on_a_cluster_and_are_stored_here(dask):
     from smct_paper.experiments.dask_workers import work_through_dask
+    from smct_paper.experiments.grid import Choice, select_cells
+    from smct_paper.experiments.profiles import QUICK
 
-    queue = deque(SimpleNamespace(seed=seed) for seed in range(4))
+    queue = deque(select_cells("synthetic", QUICK, Choice(datasets=["model1"], models=["naive"], seeds=4)))
     answers, began = {}, []
 
     def ended(cell, answer):
         answers[cell.seed] = answer
 
-    work_through_dask(queue, (None, None), dask.address, doubled, began.append, ended)
+    work_through_dask(queue, (QUICK, None), dask.address, doubled, began.append, ended)
     assert not queue
     assert len(began) == 4
     assert "no luck" in answers.pop(1)["error"]

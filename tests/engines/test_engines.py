@@ -51,7 +51,7 @@ def test_days_come_back_as_days(cluster):
 
 def test_an_update_moves_the_states_and_tells_the_surprise(cluster, fitted):
     alone, shared = copy.deepcopy(fitted), copy.deepcopy(fitted)
-    new = pd.concat((rows_between(TABLE, 17, 21), walks(0, 12).assign(unique_id="new")), ignore_index=True)
+    new = pd.concat((rows_between(TABLE, 17, 21), walks(12).assign(unique_id="new")), ignore_index=True)
     expected = alone.update(new, distrust=99)
     assert_same_bits(cluster.get(shared.update(cluster.put(new), distrust=99)), in_order(expected))
     assert set(shared.series) == set(alone.series)

@@ -8,6 +8,8 @@ from helpers.forecaster_tables import make, walks
 
 from smc_transformer.forecaster.stepping import Stepper
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # engines warn about themselves
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from smc_transformer.engines.bucket import Call, Shipped, answer
+from smc_transformer.engines.bucket import Call, Shipped, answer, shaped
 from smc_transformer.engines.workers import one_thread
 
 
@@ -66,7 +66,7 @@ def _run(table: pd.DataFrame, model: bytes, call: Call, like: pd.DataFrame) -> p
         return like
     if _on_worker():
         one_thread()
-    found = answer(Shipped(model, call), table).reindex(columns=like.columns)
+    found = shaped(answer(Shipped(model, call), table), like)
     kinds = {column: kind for column, kind in like.dtypes.items() if not found[column].isna().any()}
     return found.astype(kinds)
 

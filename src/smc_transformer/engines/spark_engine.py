@@ -111,7 +111,10 @@ def _run(sent: Any, call: Call, like: pd.DataFrame, tables: Iterator[pd.DataFram
     """What a worker does with the rows of a partition; `sent` is what Spark has broadcast."""
     one_thread()
     for answer in answers(Shipped(sent.value, call), tables):
-        yield shaped(answer, like)
+        found = shaped(answer, like)
+        # Text of pandas 3 may be an Arrow array in pieces, which PySpark 4.3 does not take.
+        texts = [column for column, kind in found.dtypes.items() if isinstance(kind, pd.StringDtype)]
+        yield found.astype(dict.fromkeys(texts, object))
 
 
 ENGINE = SparkEngine()
