@@ -9,6 +9,7 @@ import pytest
 from helpers.engine_tables import ENGINES, in_order
 
 from benchmarks.local_spark import local_spark
+from smc_transformer.engines import ray_engine
 
 LIMIT = 180
 """Seconds that a test may take, with the start of its engine: a cluster that hangs is a failure."""
@@ -67,6 +68,7 @@ def running_ray():
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     ray.data.DataContext.get_current().enable_progress_bars = False
+    ray_engine.BUCKETS_OF_A_CORE = 2  # tables are small, and a bucket costs a task
     yield Cluster("ray", lambda table: ray.data.from_pandas(table).repartition(4))
     ray.shutdown()
 
