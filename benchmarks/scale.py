@@ -55,7 +55,7 @@ def measure_rates(options):
     forecaster = fitted(options.horizon)
     found = {"bytes of the model": len(ship(forecaster, Call("predict", {})).model), "verbs": []}
     for n_rows, n_series in ((60, options.series), (1095, max(1, options.series // 15))):
-        table = simulated(n_series, n_rows, first=1000)
+        table = simulated(n_series, n_rows, first=1000 * n_rows)  # series of its own: an update goes on from them
         new = table.groupby("unique_id").tail(1)
         before = table.drop(new.index)
         calls = {
