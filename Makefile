@@ -57,14 +57,14 @@ $(LOWEST)/.ready: pyproject.toml tests/lowest_requirements.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-test-engines: $(ENGINES)/.ready  ## Run the tests of Spark, Dask and Ray, which need Java 17 and .venv-engines
-	timeout 900 $(ENGINES)/bin/python -m pytest tests/engines
+test-engines: $(ENGINES)/.ready  ## Run the tests of Spark, Dask, Ray and Bytewax, which need Java 17 and .venv-engines
+	timeout --kill-after 30 900 $(ENGINES)/bin/python -m pytest --durations 5 tests/engines
 
 $(ENGINES)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[forecaster,parquet,dev]"
-	@for engine in spark dask ray; do \
-	  $(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$$engine]" \
+	@for engine in --editable=.[spark] --editable=.[dask] --editable=.[ray] protobuf bytewax; do \
+	  $(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$$engine" \
 	    || echo "$$engine does not install here: its tests are skipped"; \
 	done
 	@touch $@

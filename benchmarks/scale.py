@@ -12,13 +12,15 @@ docs/scale.md has the results.
 import argparse
 import json
 import os
-import sys
 import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
+from benchmarks.local_spark import local_spark
+from benchmarks.workers import workers
 
 
 def simulated(n_series: int, n_rows: int, first: int = 0) -> pd.DataFrame:
@@ -53,7 +55,7 @@ def measure_rates(options):
     forecaster = fitted(options.horizon)
     found = {"bytes of the model": len(ship(forecaster, Call("predict", {})).model), "verbs": []}
     for n_rows, n_series in ((60, options.series), (1095, max(1, options.series // 15))):
-        table = simulated(n_series, n_rows, first=1000)
+        table = simulated(n_series, n_rows, first=1000 * n_rows)  # series of its own: an update goes on from them
         new = table.groupby("unique_id").tail(1)
         before = table.drop(new.index)
         calls = {
@@ -81,34 +83,27 @@ def _timed(verb, call, n_series, n_rows):
 
 def measure_spark(options):
     """Predict on local[2]: the time at which each partition was written, and the memory of the workers meanwhile."""
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     folder = options.folder
     forecaster = fitted(options.horizon)
     (folder / "in").mkdir(parents=True)
     for number in range(10):  # ten files: no table is ever whole
         n_series = options.series // 10
         simulated(n_series, options.rows, first=number * n_series).to_parquet(folder / "in" / f"part-{number}.parquet")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "40")
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.driver.memory", "2g")
-        .getOrCreate()
-    )
+    session = local_spark(partitions=options.partitions, memory="2g")
     table = session.read.parquet(str(folder / "in"))
-    memory, done = [], threading.Event()
-    watcher = threading.Thread(target=_watch, args=(memory, done))
-    watcher.start()
+    done = threading.Event()
     started = time.time()
-    forecaster.predict(table, n_paths=options.paths).write.parquet(str(folder / "out"))
-    ended = time.time()
-    done.set()
-    watcher.join()
+    with (folder / "workers.jsonl").open("w") as lines:
+        watcher = threading.Thread(target=_watch, args=(folder / "out", lines, started, done))
+        watcher.start()
+        try:
+            forecaster.predict(table, n_paths=options.paths).write.parquet(str(folder / "out"))
+            ended = time.time()
+        finally:
+            done.set()
+            watcher.join()
     ends = sorted(file.stat().st_mtime - started for file in (folder / "out").rglob("*.parquet"))
-    written = pd.read_parquet(folder / "out", columns=["unique_id"])["unique_id"].nunique()
+    written = session.read.parquet(str(folder / "out")).select("unique_id").distinct().count()
     session.stop()
     return {
         "series": options.series,
@@ -117,38 +112,42 @@ def measure_spark(options):
         "paths": options.paths,
         "seconds": ended - started,
         "partitions written after seconds": ends,
-        "workers": memory,  # seconds since the start, MB and processor seconds of each worker
+        "tenths": _tenths(folder / "workers.jsonl", ends),
     }
 
 
-def _watch(memory, done):
-    """What each Python worker holds and has used, every two seconds."""
-    started = time.time()
-    tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    while not done.wait(2.0):
-        for pid in _below(os.getpid()):
-            try:
-                if "libtorch_cpu" not in Path(f"/proc/{pid}/maps").read_text():
-                    continue
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            cpu = (int(fields[11]) + int(fields[12])) / tick
-            memory.append([round(time.time() - started, 1), pid, int(fields[21]) * page // 10**6, cpu])
+def _watch(out, lines, started, done):
+    """Every five seconds a line: what is written, and what each Python worker holds and has used."""
+    while not done.wait(5.0):
+        seen = {pid: usage._asdict() for pid, usage in workers().items()}
+        n_written = sum(1 for _ in out.rglob("*.parquet"))
+        lines.write(json.dumps({"seconds": time.time() - started, "partitions begun": n_written, "workers": seen}))
+        lines.write("\n")
+        lines.flush()
 
 
-def _below(pid):
-    parents = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found, newest = set(), {pid}
-    while newest:
-        newest = {one for one, parent in parents.items() if parent in newest} - found
-        found |= newest
+def _tenths(path, ends):
+    """For each tenth of the partitions: seconds of the clock and of the workers, and the most that a worker held."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    found, start = [], ends[0]  # the shuffle, and the first partition of each worker, go before
+    for tenth in range(1, 11):
+        end = ends[max(1, round(tenth * len(ends) / 10)) - 1]
+        within = [line for line in lines if start <= line["seconds"] <= end]
+        used = _used(within)
+        most = max((one["megabytes"] for line in within for one in line["workers"].values()), default=None)
+        n_partitions = sum(start < one <= end for one in ends)
+        rates = {"seconds": end - start, "partitions": n_partitions, "cpu seconds between samples": used}
+        found.append({**rates, "most MB of a worker": most})
+        start = end
     return found
+
+
+def _used(lines):
+    """Seconds of the processor that workers have used between the first and the last of some samples."""
+    if not lines:
+        return None
+    first, last = lines[0]["workers"], lines[-1]["workers"]
+    return sum(one["cpu_seconds"] - first.get(pid, {"cpu_seconds": 0.0})["cpu_seconds"] for pid, one in last.items())
 
 
 def measure_training(options):
@@ -182,6 +181,7 @@ def main():
     parser.add_argument("what", choices=("rates", "spark", "training"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--series", type=int, default=300)
+    parser.add_argument("--partitions", type=int, default=40)
     parser.add_argument("--rows", type=int, default=60)
     parser.add_argument("--paths", type=int, default=100)
     parser.add_argument("--horizon", type=int, default=7)
@@ -192,7 +192,7 @@ def main():
     found = {"rates": measure_rates, "spark": measure_spark, "training": measure_training}[options.what](options)
     if found is not None:
         options.out.write_text(json.dumps(found, indent=1) + "\n")
-        print(json.dumps({key: value for key, value in found.items() if key != "workers"}, indent=1))
+        print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 Reads JSON rows from a folder as they arrive and prints how surprising each was. Spark keeps the state of each series in
 its state store, and commits it with the place in the input; a batch that is computed again after a failure begins with
-the same states, and so gives the same answers to the bit. Needs Spark 4 (RocksDB state store) with pandas and pyarrow.
+the same states, and so gives the same answers to the bit. Needs Spark 4 (RocksDB state store) with pandas,
+pyarrow and protobuf.
 """
 
 import json

@@ -1,22 +1,38 @@
-"""Local clusters of two workers. An engine that is not installed is skipped: `make test-engines` installs all."""
+"""Local clusters of two workers, each started once. `make test-engines` installs them; elsewhere they are skipped."""
 
-import importlib
-import os
-import sys
+import importlib.util
+import signal
 import warnings
 from contextlib import contextmanager
 
 import pytest
-from helpers.engine_tables import in_order
+from helpers.engine_tables import ENGINES, in_order
 
+from benchmarks.local_spark import local_spark
+
+LIMIT = 180
+"""Seconds that a test may take, with the start of its engine: a cluster that hangs is a failure."""
 PACKAGES = {"spark": "pyspark", "dask": "distributed", "ray": "ray"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol():
+    def too_long(number, frame):
+        raise TimeoutError(f"the test was to take at most {LIMIT} s")
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(LIMIT)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
 
 
 class Cluster:
     """An engine that runs, and how a test puts tables in and gets them out."""
 
-    def __init__(self, name, put):
-        self.name, self.put = name, put
+    def __init__(self, name, put, address=None):
+        self.name, self.put, self.address = name, put, address
 
     def get(self, table):
         """A computed table, its rows in an order that does not depend on the engine."""
@@ -26,18 +42,8 @@ class Cluster:
 
 @contextmanager
 def running_spark():
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2,4]").appName("tests")  # four attempts of each task
-    options = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4", "spark.driver.memory": "1g"}
-    options |= {"spark.sql.adaptive.enabled": "false", "spark.driver.bindAddress": "127.0.0.1"}
-    options |= {"spark.driver.host": "127.0.0.1", "spark.python.worker.reuse": "true"}
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield Cluster("spark", lambda table: session.createDataFrame(table).repartition(3))
+    session = local_spark(partitions=3, memory="1g")
+    yield Cluster("spark", lambda table: session.createDataFrame(table).repartition(3), "local[2,4]")
     session.stop()
 
 
@@ -48,25 +54,64 @@ def running_dask():
 
     workers = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with LocalCluster(**workers) as cluster, Client(cluster):
-        yield Cluster("dask", lambda table: dask.dataframe.from_pandas(table, npartitions=4, sort=False))
+
+        def put(table):
+            return dask.dataframe.from_pandas(table, npartitions=4, sort=False)
+
+        yield Cluster("dask", put, cluster.scheduler_address)
 
 
 @contextmanager
 def running_ray():
     import ray
 
+    from smc_transformer.engines import ray_engine  # not above: the hook that checks shapes is not there yet
+
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     ray.data.DataContext.get_current().enable_progress_bars = False
+    ray_engine.BUCKETS_OF_A_CORE = 2  # tables are small, and a bucket costs a task
     yield Cluster("ray", lambda table: ray.data.from_pandas(table).repartition(4))
     ray.shutdown()
 
 
-@pytest.fixture(scope="session", params=PACKAGES)
-def cluster(request):
-    name = request.param
+@contextmanager
+def started(name):
     if importlib.util.find_spec(PACKAGES[name]) is None:
         pytest.skip(f"{name} is not installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the engines
         with {"spark": running_spark, "dask": running_dask, "ray": running_ray}[name]() as found:
             yield found
+
+
+@pytest.fixture(scope="session")
+def spark():
+    with started("spark") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def dask():
+    with started("dask") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def ray():
+    with started("ray") as found:
+        yield found
+
+
+@pytest.fixture(params=[*ENGINES, "dask threads", "dask single-threaded"])
+def cluster(request):
+    """Each engine, and Dask without a cluster."""
+    name, _, scheduler = request.param.partition(" ")
+    found = request.getfixturevalue(name)
+    if not scheduler:
+        yield found
+        return
+    import dask
+
+    # As without a cluster, whose way to shuffle Dask would choose.
+    with dask.config.set({"scheduler": scheduler, "dataframe.shuffle.method": "tasks"}):
+        yield found

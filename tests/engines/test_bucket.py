@@ -9,9 +9,10 @@ import pytest
 from helpers.engine_tables import assert_same_bits, in_order
 from helpers.forecaster_tables import head, make, rows_between, walks
 
-from smc_transformer.engines import bucket, load
-from smc_transformer.engines.bucket import Call, answers, parts, received, ship
+from smc_transformer.engines import EngineError, bucket, load, told_in_a_line
+from smc_transformer.engines.bucket import Call, answers, parts, received, shaped, ship
 from smc_transformer.engines.example import example_answer
+from smc_transformer.engines.reasons import reason
 from smc_transformer.forecaster import TableError
 from smc_transformer.forecaster.foreign import engine_of
 
@@ -109,6 +110,29 @@ def test_engines_that_are_not_there_say_what_to_install(monkeypatch):
         load("spark")
     with pytest.raises(ValueError, match="there is no engine 'hadoop'"):
         load("hadoop")
+
+
+def test_a_bucket_of_reasons_alone_keeps_the_types_of_columns():
+    like = pd.DataFrame({"unique_id": ["a"], "ds": [pd.Timestamp("2024-02-01")], "target": [1], "y": [0.5]})
+    reasons = pd.DataFrame({"unique_id": ["b"], "error": ["infinite"]})
+    found = shaped(reasons, like.assign(error="reason"))
+    assert [kind.kind for kind in found.dtypes[["ds", "target", "y"]]] == ["M", "i", "f"]
+    assert found[["ds", "target", "y"]].isna().all(axis=None)
+    assert found["error"].tolist() == ["infinite"]
+    assert_same_bits(shaped(like, like), like)
+
+
+def test_the_reason_of_a_worker_is_found_in_what_an_engine_says():
+    trace = "Traceback (most recent call last):\n  File ...\nsmc_transformer.forecaster.table.TableError: series 'b'\n"
+    later = "org.apache.spark.SparkException: Job aborted\n\tat org.apache\n"
+    assert reason("[UDF] An exception was thrown" + "\n" + trace + later) == "series 'b'"
+    assert reason("job:\n" + later) == "Job aborted"
+    assert reason("\nno path /a/b\n") == "no path /a/b"
+    with pytest.raises(TableError, match="ours"), told_in_a_line():
+        raise TableError("ours")
+    Foreign = type("RayTaskError", (Exception,), {"__module__": "ray.exceptions"})  # noqa: N806
+    with pytest.raises(EngineError, match=r"^series 'b'$"), told_in_a_line():
+        raise Foreign(trace)
 
 
 def test_tables_are_recognised_by_their_package():

@@ -4,15 +4,14 @@ import copy
 import os
 import signal
 import threading
-import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.engine_tables import assert_same_bits, in_order
+from helpers.engine_tables import ENGINES, assert_same_bits, in_order
 from helpers.forecaster_tables import head, make, rows_between, walks
 
+from benchmarks.workers import workers
 from smc_transformer.forecaster.foreign import engine_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # engines warn about themselves
@@ -43,9 +42,16 @@ def test_numbers_are_those_of_pandas(cluster, fitted, verb):
     assert_same_bits(cluster.get(found), in_order(expected))
 
 
+def test_days_come_back_as_days(cluster):
+    dated = TABLE.assign(ds=pd.Timestamp("2024-02-01") + pd.to_timedelta(TABLE["ds"], unit="D"))
+    daily = make(freq="D").fit(head(dated, 17), progress=False)
+    expected = in_order(daily.predict(dated, n_paths=5))
+    assert_same_bits(cluster.get(daily.predict(cluster.put(dated), n_paths=5)), expected)
+
+
 def test_an_update_moves_the_states_and_tells_the_surprise(cluster, fitted):
     alone, shared = copy.deepcopy(fitted), copy.deepcopy(fitted)
-    new = pd.concat((rows_between(TABLE, 17, 21), walks(0, 12).assign(unique_id="new")), ignore_index=True)
+    new = pd.concat((rows_between(TABLE, 17, 21), walks(12).assign(unique_id="new")), ignore_index=True)
     expected = alone.update(new, distrust=99)
     assert_same_bits(cluster.get(shared.update(cluster.put(new), distrust=99)), in_order(expected))
     assert set(shared.series) == set(alone.series)
@@ -83,7 +89,9 @@ def test_what_an_engine_cannot_do_is_said(cluster, fitted):
         fitted.backtest(table, refit=True)
 
 
+@pytest.mark.parametrize("cluster", ENGINES, indirect=True)
 def test_a_killed_worker_costs_time_not_rows(cluster, fitted):
+    cluster.get(fitted.predict(cluster.put(TABLE), n_paths=1))  # the workers have loaded what they need
     many = pd.concat([TABLE.assign(unique_id=TABLE["unique_id"] + str(number)) for number in range(30)])
     killed, done = [], threading.Event()
     killer = threading.Thread(target=_kill_one, args=(killed, done))
@@ -99,42 +107,11 @@ def test_a_killed_worker_costs_time_not_rows(cluster, fitted):
 
 
 def _kill_one(killed, done):
-    """Kill the first process below this one that has begun to compute; Dask's workers have loaded torch before."""
-    before = {pid: _seconds(pid) for pid in _workers()}
-    while not done.is_set() and not killed:
-        for pid in _workers():
-            if _seconds(pid) - before.setdefault(pid, _seconds(pid)) > 0.3:
+    """Kill the first worker that has computed for a moment since the call."""
+    before = {pid: usage.cpu_seconds for pid, usage in workers().items()}
+    while not done.wait(0.02):
+        for pid, usage in workers().items():
+            if usage.cpu_seconds - before.setdefault(pid, usage.cpu_seconds) > 0.3:
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
                 return
-        time.sleep(0.02)
-
-
-def _workers():
-    """Processes below this one in which torch is loaded."""
-    parents = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    below, newest = set(), {os.getpid()}
-    while newest:
-        newest = {pid for pid, parent in parents.items() if parent in newest} - below
-        below |= newest
-    return [pid for pid in below if _has_torch(pid)]
-
-
-def _has_torch(pid):
-    try:
-        return "libtorch_cpu" in Path(f"/proc/{pid}/maps").read_text()
-    except OSError:
-        return False
-
-
-def _seconds(pid):
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

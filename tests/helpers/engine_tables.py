@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+ENGINES = ("spark", "dask", "ray")
+
 
 def in_order(table):
     keys = [column for column in ("unique_id", "cutoff", "sample_id", "ds", "target") if column in table.columns]

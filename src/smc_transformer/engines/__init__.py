@@ -8,6 +8,7 @@ the work, with the model sent once to each worker. The numbers of a series depen
 not on which others are computed beside it: they are those of pandas. docs/scale.md has what goes where, and how fast.
 """
 
-from smc_transformer.engines.running import EngineError, load, parted, run
+from smc_transformer.engines.reasons import EngineError, told_in_a_line
+from smc_transformer.engines.running import load, parted, run
 
-__all__ = ["EngineError", "load", "parted", "run"]
+__all__ = ["EngineError", "load", "parted", "run", "told_in_a_line"]

@@ -110,6 +110,22 @@ def answers(shipped: Shipped, tables: Iterable[pd.DataFrame]) -> Iterator[pd.Dat
         yield answer(shipped, pd.concat(waiting, ignore_index=True))
 
 
+def shaped(found: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
+    """An answer with the columns of another; without a value, times and whole numbers still have their types.
+
+    A bucket of wrong series alone has reasons and nothing else; its times must not become floating point numbers.
+    """
+    found = found.reindex(columns=like.columns)
+    for column, kind in like.dtypes.items():
+        if not found[column].isna().any():
+            continue
+        if pd.api.types.is_datetime64_any_dtype(kind):
+            found[column] = found[column].astype(kind)
+        elif pd.api.types.is_integer_dtype(kind):
+            found[column] = found[column].astype("Int64")
+    return found
+
+
 def in_order(table: pd.DataFrame, settings: "Settings") -> pd.DataFrame:
     """Rows by series and time: an engine's table has no order. Rows that cannot be ordered stay, to be told wrong."""
     columns = [settings.id_column, settings.time_column]

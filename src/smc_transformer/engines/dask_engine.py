@@ -1,11 +1,13 @@
 """Dask: rows are shuffled so that a series is in one partition; each partition is a bucket."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from smc_transformer.engines.bucket import Call, Shipped, answer
+from smc_transformer.engines.bucket import Call, Shipped, answer, shaped
 from smc_transformer.engines.workers import one_thread
 
 
@@ -39,13 +41,20 @@ class DaskEngine:
     def columns(self, table: Any) -> list[str]:
         return list(table.columns)
 
-    def read(self, path: str, address: str | None) -> Any:
-        import dask.dataframe
+    @contextmanager
+    def connected(self, address: str | None) -> Iterator[None]:
+        from distributed import Client, LocalCluster
 
         if address is not None:
-            from distributed import Client
+            with Client(address):
+                yield
+            return
+        with LocalCluster(threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+            yield
 
-            Client(address)  # the cluster that is used from here on
+    def read(self, path: str) -> Any:
+        import dask.dataframe
+
         return dask.dataframe.read_parquet(path)
 
     def write(self, table: Any, path: str) -> None:
@@ -57,7 +66,7 @@ def _run(table: pd.DataFrame, model: bytes, call: Call, like: pd.DataFrame) -> p
         return like
     if _on_worker():
         one_thread()
-    found = answer(Shipped(model, call), table).reindex(columns=like.columns)
+    found = shaped(answer(Shipped(model, call), table), like)
     kinds = {column: kind for column, kind in like.dtypes.items() if not found[column].isna().any()}
     return found.astype(kinds)
 

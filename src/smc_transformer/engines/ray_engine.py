@@ -1,11 +1,13 @@
 """Ray: rows are grouped by buckets of series, by a hash of their names; each group is a bucket."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from smc_transformer.engines.bucket import Call, Shipped, answer
+from smc_transformer.engines.bucket import Call, Shipped, answer, shaped
 from smc_transformer.engines.workers import one_thread
 
 BUCKET = "smct_bucket"
@@ -20,7 +22,7 @@ class RayEngine:
     def map_series(self, table: Any, shipped: Shipped, id_column: str, like: pd.DataFrame) -> Any:
         import ray
 
-        run = partial(_run, ray.put(shipped.model), shipped.call, tuple(like.columns))
+        run = partial(_run, ray.put(shipped.model), shipped.call, like.iloc[:0])
         n_buckets = BUCKETS_OF_A_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)))
         marked = table.map_batches(partial(_marked, id_column, n_buckets), batch_format="pandas")
         return marked.groupby(BUCKET, num_partitions=n_buckets).map_groups(run, batch_format="pandas")
@@ -45,24 +47,32 @@ class RayEngine:
     def columns(self, table: Any) -> list[str]:
         return list(table.columns())
 
-    def read(self, path: str, address: str | None) -> Any:
+    @contextmanager
+    def connected(self, address: str | None) -> Iterator[None]:
         import ray
 
-        if not ray.is_initialized():
-            ray.init(address=address, log_to_driver=False)
+        if ray.is_initialized():
+            yield
+            return
+        with ray.init(address=address, log_to_driver=False):
+            yield
+
+    def read(self, path: str) -> Any:
+        import ray
+
         return ray.data.read_parquet(path)
 
     def write(self, table: Any, path: str) -> None:
         table.write_parquet(path)
 
 
-def _run(sent: Any, call: Call, columns: tuple[str, ...], bucket: pd.DataFrame) -> pd.DataFrame:
+def _run(sent: Any, call: Call, like: pd.DataFrame, bucket: pd.DataFrame) -> pd.DataFrame:
     """What a worker does with a bucket; `sent` is a reference to the model."""
     import ray
 
     one_thread()
     found = answer(Shipped(ray.get(sent), call), bucket.drop(columns=BUCKET))
-    return found.reindex(columns=list(columns))
+    return shaped(found, like)
 
 
 def _where(column: str, missing: bool, rows: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """Methods of a forecaster on the tables of engines."""
 
 import pickle
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -8,6 +9,7 @@ import pandas as pd
 
 from smc_transformer.engines.bucket import ERROR, STATES, Call, Shipped, ship
 from smc_transformer.engines.example import example_answer
+from smc_transformer.engines.reasons import EngineError
 from smc_transformer.forecaster.collecting import Collected, check_errors
 from smc_transformer.forecaster.fitted import Followed, Following
 from smc_transformer.forecaster.foreign import engine_of
@@ -19,10 +21,6 @@ if TYPE_CHECKING:
 EXTRAS = {"spark": "pyspark", "dask": "dask", "ray": "ray"}
 """The package that each engine needs; the extra is called as the engine."""
 VERBS = ("predict", "simulate", "score", "backtest", "update")
-
-
-class EngineError(ValueError):
-    """What cannot be done on an engine, and what can be done instead."""
 
 
 @runtime_checkable
@@ -50,8 +48,11 @@ class Engine(Protocol):
     def columns(self, table: Any) -> list[str]:
         """The names of the columns."""
 
-    def read(self, path: str, address: str | None) -> Any:
-        """A folder of Parquet files as a table, on the cluster at an address or on this machine."""
+    def connected(self, address: str | None) -> AbstractContextManager[None]:
+        """Read, compute and write on the cluster at an address, or on workers of this machine, which end afterwards."""
+
+    def read(self, path: str) -> Any:
+        """A folder of Parquet files as a table."""
 
     def write(self, table: Any, path: str) -> None:
         """Write a table as a folder of Parquet files."""

@@ -3,21 +3,27 @@
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from smc_transformer.engines.bucket import STATES, Call, Shipped, answers
+from smc_transformer.engines.bucket import STATES, Call, Shipped, answers, shaped
 from smc_transformer.engines.workers import one_thread
+
+LOCAL = "local[*,4]"
+"""All cores of this machine, and four attempts of each task: with local[*] a worker that dies ends all."""
 
 
 class SparkEngine:
     """Tables of pyspark.sql."""
 
     def map_series(self, table: Any, shipped: Shipped, id_column: str, like: pd.DataFrame) -> Any:
-        run = partial(_run, self._send(table, shipped.model), shipped.call, tuple(like.columns))
-        sorted_rows = table.repartition(id_column).sortWithinPartitions(id_column)
+        run = partial(_run, self._send(table, shipped.model), shipped.call, like.iloc[:0])
+        # With a number given Spark does not make fewer and larger partitions: by bytes there is little, by work much.
+        n_partitions = int(table.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+        sorted_rows = table.repartition(n_partitions, id_column).sortWithinPartitions(id_column)
         return sorted_rows.mapInPandas(run, self._schema(table, id_column, like))
 
     def where(self, table: Any, column: str, *, missing: bool) -> Any:
@@ -38,13 +44,25 @@ class SparkEngine:
     def columns(self, table: Any) -> list[str]:
         return list(table.columns)
 
-    def read(self, path: str, address: str | None) -> Any:
+    @contextmanager
+    def connected(self, address: str | None) -> Iterator[None]:
         from pyspark.sql import SparkSession
 
+        if SparkSession.getActiveSession() is not None:
+            yield
+            return
         if address is None:
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python, else that of the path
-        builder = SparkSession.builder.appName("smct")
-        return builder.master(address or "local[*]").getOrCreate().read.parquet(path)
+        session = SparkSession.builder.appName("smct").master(address or LOCAL).getOrCreate()
+        try:
+            yield
+        finally:
+            session.stop()
+
+    def read(self, path: str) -> Any:
+        from pyspark.sql import SparkSession
+
+        return SparkSession.active().read.parquet(path)
 
     def write(self, table: Any, path: str) -> None:
         table.write.parquet(path)
@@ -89,11 +107,14 @@ class _Plain:
         self.value = value
 
 
-def _run(sent: Any, call: Call, columns: tuple[str, ...], tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def _run(sent: Any, call: Call, like: pd.DataFrame, tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """What a worker does with the rows of a partition; `sent` is what Spark has broadcast."""
     one_thread()
     for answer in answers(Shipped(sent.value, call), tables):
-        yield answer.reindex(columns=list(columns))
+        found = shaped(answer, like)
+        # Text of pandas 3 may be an Arrow array in pieces, which PySpark 4.3 does not take.
+        texts = [column for column, kind in found.dtypes.items() if isinstance(kind, pd.StringDtype)]
+        yield found.astype(dict.fromkeys(texts, object))
 
 
 ENGINE = SparkEngine()

@@ -102,22 +102,23 @@ def _run_on_engine(options: argparse.Namespace) -> None:
         if path is not None and path.exists() and any(path.iterdir() if path.is_dir() else [path]):
             raise CommandError(f"{path} exists already: nothing was written")
     with failing(options.data, options.future):
-        from smc_transformer.engines import load, parted
+        from smc_transformer.engines import load, parted, told_in_a_line
 
         engine = load(options.engine)
         forecaster = load_model(options.model)
         future = read_for_model(options.future, forecaster, options)
-        table = engine.read(str(options.data), options.address)
         settings = {"future": future, "n_paths": options.paths, "seed": options.seed}
         arguments = {"level": options.level, "quantiles": options.quantile, **settings}
-        if options.errors is None:
-            engine.write(forecaster.predict(table, options.horizon, **arguments), str(options.out))
-        else:
-            found = forecaster.predict(table, options.horizon, errors="collect", **arguments)
-            # Computed once for both.
-            parts = parted(engine, engine.kept(found.both), forecaster.settings.id_column)
-            for part, path in zip(parts[:2], (options.out, options.errors), strict=True):
-                engine.write(part, str(path))
+        with told_in_a_line(), engine.connected(options.address):
+            table = engine.read(str(options.data))
+            if options.errors is None:
+                engine.write(forecaster.predict(table, options.horizon, **arguments), str(options.out))
+            else:
+                found = forecaster.predict(table, options.horizon, errors="collect", **arguments)
+                # Computed once for both.
+                parts = parted(engine, engine.kept(found.both), forecaster.settings.id_column)
+                for part, path in zip(parts[:2], (options.out, options.errors), strict=True):
+                    engine.write(part, str(path))
     say(f"{options.out}: forecasts" + ("" if options.errors is None else f"; {options.errors}: what was left out"))
 
 

@@ -8,6 +8,8 @@ from helpers.forecaster_tables import make, walks
 
 from smc_transformer.forecaster.stepping import Stepper
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # engines warn about themselves
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -87,26 +89,38 @@ def test_bytewax_resumes_after_an_exception(folder, tmp_path):
     assert last == {row["unique_id"]: stepper.step(states[row["unique_id"]], [row])[1][0] for row in more}
 
 
-def test_spark_resumes_from_its_checkpoint(folder, tmp_path):
-    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install pyspark")
+def test_spark_resumes_from_its_checkpoint(spark, folder, tmp_path):
+    from pyspark.errors import StreamingQueryException
+
     from examples.engines.spark_surprises import follow, session
 
     stepper, given = Stepper(folder, n_paths=5), rows()
     expected, _ = undisturbed(stepper, given)
-    spark, found = session(), []
+    running, found, failures = session(), [], ["half-way"]
     (tmp_path / "rows").mkdir()
-    for part in range(2):  # a second query goes on from where the first stopped
-        text = "\n".join(json.dumps(row) for row in given[part * 20 : part * 20 + 20])
-        (tmp_path / "rows" / f"{part}.jsonl").write_text(text)
-        answers = follow(spark.readStream.text(str(tmp_path / "rows")), str(folder), "unique_id", n_paths=5)
-        query = (
-            answers.writeStream.foreachBatch(lambda batch, number: found.extend(batch.collect()))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-    spark.stop()
+
+    def take(batch, number):
+        answers = batch.collect()
+        if number == 1 and failures:  # computed, but neither stored nor committed
+            raise RuntimeError(failures.pop())
+        found.extend(answers)
+
+    def run():
+        answers = follow(running.readStream.text(str(tmp_path / "rows")), str(folder), "unique_id", n_paths=5)
+        writer = answers.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def put(number):
+        text = "\n".join(json.dumps(row) for row in given[number * 20 : number * 20 + 20])
+        (tmp_path / "rows" / f"{number}.jsonl").write_text(text)
+
+    put(0)
+    run()
+    put(1)
+    with pytest.raises(StreamingQueryException, match="half-way"):
+        run()
+    run()
+    assert not failures
     read = [json.loads(one["answer"]) for one in found]
     assert {(one["unique_id"], one["ds"]): one for one in read} == expected
     assert len(read) == len(given)
