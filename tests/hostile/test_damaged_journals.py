@@ -3,8 +3,8 @@
 import json
 import shutil
 
-import pandas as pd
 import pytest
+from helpers.flips import refused_after_flips
 from helpers.forecaster_tables import make, walks
 
 from smc_transformer.forecaster import Forecaster, SavedForecasterError
@@ -34,20 +34,7 @@ def folder(saved, tmp_path):
 
 
 def test_a_flipped_bit_is_refused_or_means_the_same(saved, folder):
-    path = folder / "stream.jsonl"
-    whole = path.read_bytes()
-    expected = Forecaster.load(saved).predict()
-    value = whole.index(b'"y": 0.125') + 7
-    places = {0, value, len(whole) - 1, *range(5, len(whole), len(whole) // 60)}
-    for number, place in enumerate(sorted(places)):
-        damaged = bytearray(whole)
-        damaged[place] ^= 1 << (number % 7)
-        path.write_bytes(damaged)
-        try:
-            loaded = Forecaster.load(folder)
-        except SavedForecasterError:
-            continue
-        pd.testing.assert_frame_equal(loaded.predict(), expected, obj=f"after a flip at {place}")
+    assert refused_after_flips(folder / "stream.jsonl", saved, b'"y": 0.125', n_places=60) > 3
 
 
 @pytest.mark.parametrize(

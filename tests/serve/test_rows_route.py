@@ -3,6 +3,7 @@
 import json
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
@@ -137,6 +138,18 @@ def test_a_request_that_waits_too_long_is_told_and_may_be_sent_again(folder):
         assert client.post("/rows", json=row()).json()["repeated"] == 1
 
 
+def posted_together(client):
+    """The answers to a row of each series, all of which were waiting when the worker came to them."""
+    hold = threading.Event()
+    client.worker.ask(lambda service: hold.wait(60))
+    with ThreadPoolExecutor() as pool:
+        found = [pool.submit(client.post, "/rows", json=row(name)) for name in "abc"]
+        while client.worker.n_queued < 3:
+            time.sleep(0.001)
+        hold.set()
+        return [one.result() for one in found]
+
+
 def test_requests_that_arrive_together_share_a_batch(folder, monkeypatch):
     batches = []
     append = Store.append
@@ -147,14 +160,7 @@ def test_requests_that_arrive_together_share_a_batch(folder, monkeypatch):
 
     monkeypatch.setattr(Store, "append", counted)
     with serving(folder) as client:
-        hold = threading.Event()
-        client.worker.ask(lambda service: hold.wait(60))
-        with ThreadPoolExecutor() as pool:
-            found = [pool.submit(client.post, "/rows", json=row(name)) for name in "abc"]
-            while client.worker.n_queued < 3:
-                pass
-            hold.set()
-            assert [one.result().json()["answers"][0]["unique_id"] for one in found] == ["a", "b", "c"]
+        assert [one.json()["answers"][0]["unique_id"] for one in posted_together(client)] == ["a", "b", "c"]
     assert batches == [3]
 
 
@@ -184,16 +190,9 @@ def test_a_row_that_nobody_has_foreseen_does_not_keep_back_others(folder, monkey
 
     monkeypatch.setattr(Service, "accept", fails)
     with serving(folder) as client:
-        hold = threading.Event()
-        client.worker.ask(lambda service: hold.wait(60))
-        with ThreadPoolExecutor() as pool:
-            found = [pool.submit(client.post, "/rows", json=row(name)) for name in "abc"]
-            while client.worker.n_queued < 3:
-                pass
-            hold.set()
-            statuses = [one.result().status_code for one in found]
-    assert statuses == [200, 500, 200]
-    assert "Traceback" not in found[1].result().text
+        found = posted_together(client)
+    assert [one.status_code for one in found] == [200, 500, 200]
+    assert "Traceback" not in found[1].text
     loaded = Forecaster.load(folder).fitted.following.series
     assert [loaded[name].last_time for name in "abc"] == [40, 39, 40]
 
