@@ -45,19 +45,21 @@ def gamma_rows(
     shapes: Float[Tensor, "row ..."], keys: Int[Tensor, "row"], steps: Int[Tensor, "row"], draw: int
 ) -> Float[Tensor, "row ..."]:
     """Numbers of the standard Gamma distributions of these shapes, in float64; NaN for a shape that has none."""
-    shapes = shapes.double().contiguous()
-    out = torch.empty_like(shapes)
-    loaded(torch.empty(0)).fill_gamma_rows(*_of_rows(out, keys, steps, draw, 64), POINTER(shapes.data_ptr()))
-    return out
+    return _drawn_rows("fill_gamma_rows", shapes, keys, steps, draw)
 
 
 def poisson_rows(
     rates: Float[Tensor, "row ..."], keys: Int[Tensor, "row"], steps: Int[Tensor, "row"], draw: int
 ) -> Float[Tensor, "row ..."]:
     """The same with Poisson numbers of these rates."""
-    rates = rates.double().contiguous()
-    out = torch.empty_like(rates)
-    loaded(torch.empty(0)).fill_poisson_rows(*_of_rows(out, keys, steps, draw, 64), POINTER(rates.data_ptr()))
+    return _drawn_rows("fill_poisson_rows", rates, keys, steps, draw)
+
+
+def _drawn_rows(kind: str, parameters: Tensor, keys: Tensor, steps: Tensor, draw: int) -> Tensor:
+    parameters = parameters.double().contiguous()
+    out = torch.empty_like(parameters)
+    fill = getattr(loaded(torch.empty(0)), kind)
+    fill(*_of_rows(out, keys, steps, draw, cost=64), POINTER(parameters.data_ptr()))
     return out
 
 
