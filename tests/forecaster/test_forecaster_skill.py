@@ -121,7 +121,7 @@ def test_a_calendar_feature_tells_the_time_of_day():
     # A peak at nine that nothing but the clock announces: 8 rows of history do not reach back to the last one.
     errors = {}
     for calendar in ((), ("hour",)):
-        forecaster = learner(8, 24, 250, 0, calendar=calendar, freq="h", config={"window": 8})
+        forecaster = learner(8, 24, 120, 0, calendar=calendar, freq="h", config={"window": 8})
         errors[calendar] = mean_squared_error(forecaster.fit(train, progress=False), train, future)
     assert errors[("hour",)] < 0.4 * errors[()]
 

@@ -20,6 +20,8 @@ from smct_paper.experiments.report.results import Results, Row
 from smct_paper.experiments.report.tables.ingredients import latents_table
 from smct_paper.experiments.store import rounded
 
+pytestmark = pytest.mark.slow
+
 VOID = {"meta", "br", "img"}
 
 
