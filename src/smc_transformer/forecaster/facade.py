@@ -1,13 +1,11 @@
 """The forecaster: fit, predict, update, score, backtest, save and load."""
 
 import contextlib
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from smc_transformer.forecaster.automatic import choose, provisional
@@ -16,7 +14,7 @@ from smc_transformer.forecaster.choosing import chosen_names
 from smc_transformer.forecaster.collecting import check_errors, collect
 from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fitted import Fitted, Following
-from smc_transformer.forecaster.fleet import Fleet
+from smc_transformer.forecaster.fitting import fit_table
 from smc_transformer.forecaster.folder.access import read_folder, save_folder
 from smc_transformer.forecaster.folder.files import EXACT, SMALL
 from smc_transformer.forecaster.folder.recorded import Seen
@@ -24,33 +22,18 @@ from smc_transformer.forecaster.folder.store.databases import StoreError
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
 from smc_transformer.forecaster.foreign import engine_of, run_on_engine
 from smc_transformer.forecaster.frequency import LONGEST, Frequency, times_after
+from smc_transformer.forecaster.future import read_future
 from smc_transformer.forecaster.given import read_given
-from smc_transformer.forecaster.names import as_one_series, with_names
+from smc_transformer.forecaster.names import with_names
 from smc_transformer.forecaster.one_step import one_step_forecasts
-from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.rows import PastRowError, RowError, read_row, row_series, rows_table
-from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.steps import asked_steps
 from smc_transformer.forecaster.surprise import surprise_table
-from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, check_known, hash_of, read_series
+from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, read_series
 from smc_transformer.forecaster.tick import tick
-from smc_transformer.forecaster.training import (
-    TrainingReport,
-    local_cutoffs,
-    local_examples,
-    scaled_examples,
-    train,
-)
+from smc_transformer.forecaster.training import TrainingReport
 from smc_transformer.model import SMCTransformer
-from smc_transformer.support import processes
 from smc_transformer.support.checks import check_choice, check_count
-
-logger = logging.getLogger(__name__)
-
-VALIDATION_WINDOWS = 30
-"""How many validation windows the default of `val_size` aims at."""
-FEWEST_TRAINING_ROWS = 4
-"""Before the horizon that is held out, for a series to have any held out; through the local view."""
 
 
 class Forecaster:
@@ -155,36 +138,9 @@ class Forecaster:
         has: one model is trained on all of them, and each process follows its own (docs/scale.md). A checkpoint can be
         resumed by another number of processes, as long as their tables, one after the other, are the same.
         """
-        settings, words = choose(self._asked, df)
-        for name, chosen in words.items():
-            logger.info("%s: %s", name, chosen)
-        given = processes.together(lambda: read_series(as_one_series(as_pandas(df), settings.id_column), settings))
-        _check_apart(given)
-        n_series = sum(processes.gather(len(given)))
-        held_out = processes.together(lambda: [_held_out(series, settings, val_size, n_series) for series in given])
-        training = [series.rows(slice(0, len(series) - n)) for series, n in zip(given, held_out, strict=True)]
-        panel = Panel.fit(settings, training)
-        # An error now, not after the training.
-        begun = processes.together(lambda: [panel.beginning(series) for series in given])
-        # Held out of what is left.
-        held_out = [n if n < len(series) - 1 else 0 for series, n in zip(begun, held_out, strict=True)]
-        if settings.is_local:
-            cutoffs = local_cutoffs(settings, [len(series) for series in begun], held_out)
-            viewed, states, horizons = panel.begin(begun, cutoffs)
-            examples = local_examples(panel, viewed, horizons, held_out)
-        else:
-            viewed, states, _ = panel.begin(begun)
-            examples = scaled_examples(panel, viewed, held_out)
-        if (described := panel.describe(states)) is not None:
-            words["view"] = described
-            logger.info("view: %s", described)
         resumed = None if checkpoint is None else Path(checkpoint)
-        model, report = train(panel, examples, progress=progress and processes.rank() == 0, checkpoint=resumed)
-        until = {series.name: series.times[-1] for series in given}
-        fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, words)
-        fitted.following, _ = fitted.follow_viewed(viewed, states)
-        self.settings = settings
-        self._fitted, self._seen, self.report = fitted, None, replace(report, chosen=words)
+        self._fitted, self.report = fit_table(self._asked, df, val_size, progress=progress, checkpoint=resumed)
+        self.settings, self._seen = self._fitted.settings, None
         return self
 
     def gather(self) -> bool:
@@ -597,65 +553,4 @@ class Forecaster:
 
         They must be known at some steps (None: at all); where they are not, they are the means of the fit.
         """
-        settings = self.settings
-        if not settings.future_inputs:
-            if future is not None:
-                raise TableError("future was given, but the forecaster has no future inputs")
-            return {name: Series.of_inputs(name, index, np.empty((len(index), 0))) for name, index in times.items()}
-        if future is None:
-            raise TableError(
-                f"a forecast needs the future inputs {list(settings.future_inputs)} at the times ahead: "
-                f"give them as future, a table with {settings.id_column!r} and {settings.time_column!r}"
-            )
-        given = {series.name: series for series in self.read(future, values=(), known_gaps=True)}
-        found, means = {}, self.fitted.panel.known_scaler.shift
-        for name, index in times.items():
-            if name not in given:
-                raise TableError(f"future has no rows of series {name!r}")
-            needed = np.isin(np.arange(len(index)) + 1, np.arange(len(index)) + 1 if steps is None else steps)
-            places = given[name].times.get_indexer(index)
-            absent = places < 0
-            if (absent & needed).any():
-                first = index[int(np.flatnonzero(absent & needed)[0])]
-                raise TableError(f"future has no row of series {name!r} at {first}, which the forecast needs")
-            known = np.where(absent[:, None], np.nan, given[name].known[places])
-            check_known(Series.of_inputs(name, index[needed], known[needed]), settings.future_inputs)
-            found[name] = Series.of_inputs(name, index, np.where(np.isnan(known), means, known))
-        return found
-
-
-def _check_apart(given: list[Series]) -> None:
-    """That no two processes have rows of the same series."""
-    if processes.size() == 1:
-        return
-    own = [hash_of(series.name) for series in given]
-    seen: dict[int, int] = {}
-    for number, names in enumerate(processes.gather(np.array(own, dtype=np.uint64))):
-        for name in names.tolist():
-            if seen.setdefault(name, number) != number:
-                place = own.index(name) if name in own else None
-                which = "a series" if place is None else f"series {given[place].name!r}"
-                raise TableError(
-                    f"processes {seen[name]} and {number} both have rows of {which}: each needs whole series, "
-                    f"so the rows of a series must follow each other in the table"
-                )
-
-
-def _held_out(series: Series, settings: Settings, val_size: int | None, n_series: int) -> int:
-    """How many last rows of a series are kept out of training."""
-    if val_size is not None:
-        val_size = check_count(val_size, "val_size", at_least=0)
-        if 0 < val_size < settings.horizon:
-            raise ValueError(f"val_size must be 0 or at least the horizon, {settings.horizon}, got {val_size}")
-        if val_size and len(series) < settings.window_length + val_size:
-            raise TableError(
-                f"series {series.name!r} has {len(series)} rows: too few for val_size={val_size} after a training "
-                f"window of {settings.window_length}"
-            )
-        return val_size
-    needed = FEWEST_TRAINING_ROWS if settings.is_local else settings.input_size
-    if len(series) < needed + 2 * settings.horizon:
-        return 0
-    # Few series have few windows at their end: hold out more rows, as far as a fifth of them goes.
-    wanted = settings.horizon + -(-VALIDATION_WINDOWS // n_series) - 1
-    return max(settings.horizon, min(wanted, len(series) // 5, len(series) - needed - settings.horizon))
+        return read_future(self.read, self.fitted, times, future, steps)
