@@ -20,6 +20,7 @@ from torch import Tensor
 from smc_transformer.learning.calibration import LEVEL, share_covered, widen_to_cover
 from smc_transformer.learning.em import power_step_size
 from smc_transformer.learning.goals import ForecastScore, Goal, Likelihood
+from smc_transformer.learning.optimiser import AdamW
 from smc_transformer.learning.schedule import warmup_cosine, warmup_inverse_sqrt
 from smc_transformer.learning.squared_error import SquaredError
 from smc_transformer.learning.trainer import EpochReport, Trainer
@@ -61,7 +62,7 @@ class Stage:
             steps_per_epoch=self.steps_per_validation,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
-            optimiser=partial(torch.optim.AdamW, weight_decay=self.weight_decay, fused=True),
+            optimiser=partial(AdamW, weight_decay=self.weight_decay, fused=True),
             schedule=warmup_inverse_sqrt(model.config.d_model, n_warmup)
             if vaswani
             else warmup_cosine(self.steps, n_warmup),

@@ -38,6 +38,7 @@ from smc_transformer.learning.checkpoint import (
 )
 from smc_transformer.learning.em import em_step, power_step_size
 from smc_transformer.learning.goals import BatchReport, Goal, Likelihood, Sampling
+from smc_transformer.learning.optimiser import Adam
 from smc_transformer.learning.ragged import check_ragged, starts
 from smc_transformer.learning.schedule import Schedule, constant
 from smc_transformer.learning.shares import join_batch, join_means
@@ -170,7 +171,7 @@ class _Run:
         self.steps_per_pass = -(-len(train) // trainer.batch_size)
         self.steps_per_epoch = trainer.steps_per_epoch or self.steps_per_pass
         self.parameters = list(self.model.gradient_parameters().values())
-        make_optimiser = trainer.optimiser or partial(torch.optim.Adam, fused=True)
+        make_optimiser = trainer.optimiser or partial(Adam, fused=True)
         self.optimiser = make_optimiser(self.parameters, trainer.learning_rate)
         self.learning_rates = [group["lr"] for group in self.optimiser.param_groups]
         self.at = _RunState()
