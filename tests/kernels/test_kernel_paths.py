@@ -8,10 +8,12 @@ from helpers.agreement import assert_same, both, random_case, random_model, seed
 from helpers.models import sequences
 
 from smc_transformer.inference import engine
-from smc_transformer.inference.paths import rollout
-from smc_transformer.inference.step import begin
+from smc_transformer.inference.filter import filter_state
+from smc_transformer.inference.paths import draw_paths, rollout
+from smc_transformer.inference.step import begin, spread
 from smc_transformer.inference.stream import StreamState
 from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.streams import Streams
 
 IN_C = ("linear", "gru")
 N_PATHS = (1, 7, 8, 9, 20)
@@ -44,6 +46,48 @@ def test_paths_are_those_of_torch(seed, calls):
     found, expected = both(lambda: model.forecast(history, 5, future_inputs=known, **options))
     assert_same(found, expected, 1e-9)
     assert calls["draw_paths"] == 1
+
+
+@pytest.mark.parametrize("changes", [False, True])
+@pytest.mark.parametrize("encoder", IN_C)
+@pytest.mark.parametrize(("n_targets", "n_paths", "batch"), [(1, 40, 3), (2, 13, 2), (3, 1, 1)])
+def test_counts_are_those_of_one_step_after_the_other(monkeypatch, calls, encoder, changes, n_targets, n_paths, batch):
+    """With streams of the sequences. Rounding of a large rate, by 1e-7 of it, may turn its count by one."""
+    settings = {"n_inputs": 4, "n_targets": n_targets, "encoder": encoder, "input_changes": changes, "n_particles": 6}
+    model = random_model(1, observation="negative_binomial", predict_change=changes, **settings).float()
+    x = sequences(batch, 9, 4).float()
+    x[..., :n_targets] = x[..., :n_targets].exp().round()
+    streams = Streams(torch.arange(batch) + 5, torch.arange(batch) + 2)
+
+    @torch.no_grad()
+    def work():
+        generator = streams.at(streams.steps)
+        state = filter_state(model, x[:, :5], model.inference, generator)
+        start, _ = spread(model, model.inference, state, n_paths, 4, generator)
+        return draw_paths(model, start, x[:, 5:, n_targets:], generator)
+
+    made = work()
+    assert calls["draw_paths"] == 1
+    monkeypatch.setattr(engine, "can_draw_paths", lambda *_: False)
+    expected = work()
+    assert calls["draw_paths"] == 1
+    assert (made.targets == expected.targets).double().mean() >= 0.95
+    assert ((made.targets - expected.targets).abs() <= 1 + 0.01 * expected.targets).all()
+    assert_same(made.parameters[:, :, 0], expected.parameters[:, :, 0], 1e-4)
+    assert made.targets.amax() > 1
+
+
+def test_counts_go_step_by_step_where_torch_draws_them(calls):
+    model = random_model(1, observation="negative_binomial", n_inputs=2, n_targets=1).float()
+    x = sequences(2, 6, 2).float().abs().round()
+    model.forecast(x[:, :5], 2, 3, future_inputs=x[:, 5:, 1:], generator=4)
+    assert calls["draw_paths"] == 0
+    with torch.no_grad():
+        (reason,) = engine.explain_paths(model, x)
+        streams = Streams(torch.arange(2), torch.arange(2))
+        assert engine.explain_paths(model, x, streams) == []
+    assert "torch's generator" in reason
+    assert any("no gradient" in reason for reason in engine.explain_paths(model, x, streams))
 
 
 @pytest.mark.parametrize("encoder", IN_C)

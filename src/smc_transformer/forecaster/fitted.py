@@ -300,23 +300,26 @@ class Fitted:
         futures = draw_futures(self.follower, following.fleet, names, known, n_paths, streams)
         scalers = tuple(one.scaler.first(n_targets) for one in viewed)
         widths = self.panel.widths_of(known.shape[1])
-        scaled = stretched(futures.paths[..., :n_targets].double().numpy(), widths)
-        scaled = persistent(scaled, self.panel.persistence)
         spreads = np.stack([np.atleast_2d(scaler.spread) for scaler in scalers]) * widths[:, None]
         with np.errstate(over="ignore"):  # a variance may be infinite where its values are not
             squares = torch.from_numpy(spreads**2)
-        for name, own in zip(names, scaled, strict=True):
+        paths = np.empty(futures.paths[..., :n_targets].shape)
+        for number, (name, scaler) in enumerate(zip(names, scalers, strict=True)):
+            # One by one, as each fits into a processor's cache.
+            own = futures.paths[number, None, ..., :n_targets].double().numpy()
+            own = persistent(stretched(own, widths), self.panel.persistence)[0]
             if np.isnan(own).any():
                 raise ValueError(
                     f"the forecast of series {shown(name)} is not a number: its state or the weights of the model are "
                     f"beyond what can be computed; fit the model again"
                 )
+            paths[number] = to_table(own, scaler, self.panel.positive)
         equal = uniform_log_weights(futures.first[..., 0])
         return Forecast(
             names=names,
             times=tuple(series.times for series in future.values()),
             targets=settings.targets,
-            paths=np.stack([to_table(*one, self.panel.positive) for one in zip(scaled, scalers, strict=True)]),
+            paths=paths,
             id_column=settings.id_column,
             time_column=settings.time_column,
             freq=settings.freq,

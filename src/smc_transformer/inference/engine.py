@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.kernels.choice import about_numbers, in_c
-from smc_transformer.kernels.densities import Elliptical, Form, NegativeBinomial
+from smc_transformer.kernels.densities import Categorical, Elliptical, Form, NegativeBinomial
 from smc_transformer.kernels.filter import FilterOutputs, Gaps, filter_sequences
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.paths import PathsModel, PathsStart, draw_paths
@@ -105,16 +105,24 @@ def explain_replay(network: Network, embedding: Tensor, noise: Noise) -> list[st
     return [f"a replay in torch: {reason}" for reason in reasons]
 
 
-def explain_paths(network: Network, like: Tensor) -> list[str]:
+def explain_paths(network: Network, like: Tensor, generator: Generator | None = None) -> list[str]:
     """Why C cannot draw forecast paths, so that torch goes step by step; none: it can."""
     reasons = [*about_numbers(like), *_about_attention(network), *_about_read_out(network), *_about_density(network)]
-    reasons += _about_encoder(network)
-    if not isinstance(kernel_form(network.observation), Elliptical | None):
-        reasons.append("counts and classes are drawn by torch")
-    if torch.is_grad_enabled():
-        reasons += [f"{reason}, and gradients are wanted" for reason in about_factors(network.attention.covariances)]
-        if isinstance(_position(network.encoder), LearnedPosition):
-            reasons.append("positions are learned, and gradients are wanted")
+    form, wanted = kernel_form(network.observation), torch.is_grad_enabled()
+    if isinstance(form, NegativeBinomial):
+        reasons += [*_about_encoder_alone(network), *explain_draws(like), *about_factors(network.attention.covariances)]
+        if wanted:
+            reasons.append("counts have no gradient")
+        if not isinstance(generator, Streams):
+            reasons.append("counts are drawn by torch's generator, not by streams of the sequences")
+    else:
+        reasons += _about_encoder(network)
+        if isinstance(form, Categorical):
+            reasons.append("classes are drawn by torch")
+        if wanted:
+            reasons += [f"{why}, and gradients are wanted" for why in about_factors(network.attention.covariances)]
+            if isinstance(_position(network.encoder), LearnedPosition):
+                reasons.append("positions are learned, and gradients are wanted")
     return [f"paths step by step: {reason}" for reason in reasons]
 
 
@@ -143,9 +151,9 @@ def can_replay(network: Network, embedding: Tensor, noise: Noise) -> bool:
     return in_c(explain_replay(network, embedding, noise))
 
 
-def can_draw_paths(network: Network, like: Tensor) -> bool:
+def can_draw_paths(network: Network, like: Tensor, generator: Generator | None = None) -> bool:
     """Whether C draws forecast paths: `run_paths`."""
-    return in_c(explain_paths(network, like))
+    return in_c(explain_paths(network, like, generator))
 
 
 def kernel_form(observation: ObservationModel) -> Form | None:
@@ -510,7 +518,7 @@ def run_paths(
     state: ParticleState,
     future_inputs: Float[Tensor, "batch horizon known"],
     noise: Noise | Int[Tensor, "horizon"],
-    draws: Float[Tensor, "batch path horizon n_targets"],
+    draws: Float[Tensor, "batch path horizon n_targets"] | Int[Tensor, "horizon 2"],
     streams: Streams | None = None,
 ) -> tuple[Float[Tensor, "batch path horizon n_targets"], Float[Tensor, "batch path horizon n_parameters"]]:
     """Draw paths that begin where the particles of a state are, which are left as they are; needs `can_draw_paths`.
@@ -520,7 +528,7 @@ def run_paths(
         state: the paths where they begin.
         future_inputs: the inputs that are not targets, at the steps of the horizon.
         noise: (batch, path, horizon, d_model); or a seed for each step, which needs `can_seed_paths`.
-        draws: of the standard distribution of the observation model.
+        draws: of the standard distribution of the observation model; of counts, the numbers of the two draws of a step.
         streams: of the sequences; the seeds are then the numbers of their draws.
 
     Returns:
@@ -529,14 +537,15 @@ def run_paths(
     attention, encoder = network.attention, network.encoder
     form, density = encoder.kernel_form(), kernel_form(network.observation)
     assert form is not None
-    assert isinstance(density, Elliptical)
-    batch, n_paths, n_steps = draws.shape[:3]
+    assert isinstance(density, Elliptical | NegativeBinomial)
+    batch, n_paths, n_steps = len(state), state.n_particles, future_inputs.shape[1]
+    last = network.observation.features(state.last)
     encoder_state = [
         part.unflatten(0, (batch, -1)).expand(-1, n_paths, *part.shape[1:]) for part in state.encoder_state
     ]
     previous = encoder_state.pop(0) if form.level_scale is not None else None
     if previous is not None:  # nothing has changed yet at the first input
-        previous = torch.where((state.position == 0)[:, None, None], state.last, previous)
+        previous = torch.where((state.position == 0)[:, None, None], last, previous)
     position = _position(encoder)
     past = state.past
     if past is None:
@@ -545,11 +554,11 @@ def run_paths(
         slots = (state.keys[:, :, :most], state.values[:, :, :most])
         past = PastSlots(*slots, own.unsqueeze(-1).expand(-1, -1, most).contiguous(), state.n_slots, own)
     start = PathsStart(
-        state.last.expand(-1, n_paths, -1),
+        last.expand(-1, n_paths, -1),
         past,
         previous,
         None if form.recurrent is None else encoder_state[0][:, :, 0],
-        None if position is None else position(state.position, n_steps).to(draws).detach(),
+        None if position is None else position(state.position, n_steps).to(last).detach(),
     )
     model = PathsModel(
         layer_tensors(network, read_out=True),

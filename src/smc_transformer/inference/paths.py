@@ -20,7 +20,7 @@ from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import Prediction, begin, embed, mutate, receive, spread
 from smc_transformer.kernels import threads_for_kernels
-from smc_transformer.kernels.densities import Elliptical
+from smc_transformer.kernels.densities import NegativeBinomial
 from smc_transformer.kernels.noise import draw_seed
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
@@ -58,33 +58,43 @@ def draw_paths(
         generator: source of randomness.
         first: parameters of the first step, where the particles have moved on to it already.
     """
-    batch, n_paths, n_steps = len(state), state.n_particles, future_inputs.shape[1]
-
-    def step_noise() -> Noise:
-        return network.attention.draw_noise(batch, n_paths, 1, generator)
-
-    elliptical = isinstance(engine.kernel_form(network.observation), Elliptical)
-    if first is None and elliptical and engine.can_draw_paths(network, state.last):
+    n_paths, n_steps = state.n_particles, future_inputs.shape[1]
+    if first is None and engine.can_draw_paths(network, state.last, generator):
         with threads_for_kernels():
-            # Drawn in the order of the loop below, so that the same seed gives the same paths.
-            draw = partial(network.observation.standard_draws, (batch, n_paths), state.last, generator)
+            noise, draws = _draws_of_steps(network, state, n_steps, generator)
             streams = generator if isinstance(generator, Streams) else None
-            if engine.can_seed_paths(network, state.last):
-                seeds, draws = zip(*((_next_seed(generator), draw()) for _ in range(n_steps)), strict=True)
-                noise: Noise | Tensor = torch.stack(seeds)
-            else:
-                noises, draws = zip(*((step_noise(), draw()) for _ in range(n_steps)), strict=True)
-                noise = Noise(*(torch.cat(parts, dim=2) for parts in zip(*noises, strict=True)))
-            return Paths(*engine.run_paths(network, state, future_inputs, noise, torch.stack(draws, dim=2), streams))
+            return Paths(*engine.run_paths(network, state, future_inputs, noise, draws, streams))
     found: list[tuple[Tensor, Tensor]] = []
     for ahead, known in enumerate(future_inputs.unbind(dim=1)):
         parameters = first
         if ahead > 0 or parameters is None:
-            parameters = mutate(network, state, embed(network, state), step_noise().at(0)).parameters
+            noise = network.attention.draw_noise(len(state), n_paths, 1, generator).at(0)
+            parameters = mutate(network, state, embed(network, state), noise).parameters
         targets = network.observation.components(parameters).sample(generator)
         found.append((targets, parameters))
         receive(state, torch.cat((targets, known.unsqueeze(1).expand(-1, n_paths, -1)), dim=-1))
     return Paths(*(torch.stack(steps, dim=2) for steps in zip(*found, strict=True)))
+
+
+def _draws_of_steps(
+    network: Network, state: ParticleState, n_steps: int, generator: Generator | None
+) -> tuple[Noise | Int[Tensor, "horizon"], Float[Tensor, "batch path horizon n_targets"] | Int[Tensor, "horizon 2"]]:
+    """The noise and the draws of all steps, or what C makes them of: see `engine.run_paths`.
+
+    In the order in which they would be drawn step by step, so that the same seed gives the same paths.
+    """
+    batch, n_paths = len(state), state.n_particles
+    if isinstance(engine.kernel_form(network.observation), NegativeBinomial):
+        assert isinstance(generator, Streams)
+        numbers = torch.tensor([[generator.next_draw() for _ in range(3)] for _ in range(n_steps)])
+        return numbers[:, 0].contiguous(), numbers[:, 1:].contiguous()
+    draw = partial(network.observation.standard_draws, (batch, n_paths), state.last, generator)
+    if engine.can_seed_paths(network, state.last):
+        seeds, drawn = zip(*((_next_seed(generator), draw()) for _ in range(n_steps)), strict=True)
+        return torch.stack(seeds), torch.stack(drawn, dim=2)
+    step_noise = partial(network.attention.draw_noise, batch, n_paths, 1, generator)
+    noises, drawn = zip(*((step_noise(), draw()) for _ in range(n_steps)), strict=True)
+    return Noise(*(torch.cat(parts, dim=2) for parts in zip(*noises, strict=True))), torch.stack(drawn, dim=2)
 
 
 def _next_seed(generator: Generator | None) -> Int[Tensor, ""]:

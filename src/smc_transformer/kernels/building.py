@@ -30,7 +30,7 @@ NAMES = (
     "draws",
 )
 SOURCES = tuple(f"{name}.c" for name in NAMES)
-HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "noise.h", "threefry.h", "pool.h")
+HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "noise.h", "threefry.h", "gamma.h", "pool.h")
 NUMBERS = ("float", "double")
 
 FLAGS = (

@@ -80,6 +80,28 @@ typedef struct {
     count first, last, capacity;
 } Slots;
 
+static inline const real *key_of(const Slots *from, count s, count d)
+{
+    return from->keys + (from->trajectory[s] * from->capacity + s) * d;
+}
+
+static inline const real *value_of(const Slots *from, count s, count d)
+{
+    return from->values + (from->trajectory[s] * from->capacity + s) * d;
+}
+
+/* One or two vectors of a context, from `first` on: the mean of values by their shares. The sums stay in registers; in
+   memory each addition would wait until the one before is stored. */
+static inline void mix_values(const Slots *stretches, int n_stretches, const real *restrict shares, real total, count d,
+                              count first, const int n_vectors, real *restrict context)
+{
+    vector sums[2] = {{0}, {0}};
+    for (const Slots *from = stretches; from < stretches + n_stretches; from++)
+        for (count s = from->first; s < from->last; s++, shares++)
+            for (int i = 0; i < n_vectors; i++) sums[i] += *shares * load(value_of(from, s, d) + first + i * LANES);
+    for (int i = 0; i < n_vectors; i++) store(context + first + i * LANES, sums[i] / total);
+}
+
 /* The context of one query over one or more stretches of slots: sum of softmax(q . k / sqrt(r)) v, head by head. */
 static inline void attend(const real *restrict query, const Slots *stretches, int n_stretches, const Layer *layer,
                           real *restrict shares, real *restrict context)
@@ -91,8 +113,7 @@ static inline void attend(const real *restrict query, const Slots *stretches, in
         count n = 0;
         for (const Slots *from = stretches; from < stretches + n_stretches; from++)
             for (count s = from->first; s < from->last; s++) {
-                const real *key = from->keys + (from->trajectory[s] * from->capacity + s) * d + offset;
-                real score = root * dot(query + offset, key, size);
+                real score = root * dot(query + offset, key_of(from, s, d) + offset, size);
                 shares[n++] = score;
                 top = score > top ? score : top;
             }
@@ -100,14 +121,18 @@ static inline void attend(const real *restrict query, const Slots *stretches, in
             shares[i] = exp_negative(shares[i] - top);
             total += shares[i];
         }
-        memset(context + offset, 0, size * sizeof(real));
-        const real *share = shares;
-        for (const Slots *from = stretches; from < stretches + n_stretches; from++)
-            for (count s = from->first; s < from->last; s++) {
-                const real *value = from->values + (from->trajectory[s] * from->capacity + s) * d + offset;
-                add_scaled(context + offset, *share++, value, size);
-            }
-        for (count i = offset; i < offset + size; i++) context[i] /= total;
+        count i = 0;
+        for (; i + 2 * LANES <= size; i += 2 * LANES)
+            mix_values(stretches, n_stretches, shares, total, d, offset + i, 2, context);
+        for (; i + LANES <= size; i += LANES)
+            mix_values(stretches, n_stretches, shares, total, d, offset + i, 1, context);
+        for (; i < size; i++) {
+            real sum = 0;
+            const real *share = shares;
+            for (const Slots *from = stretches; from < stretches + n_stretches; from++)
+                for (count s = from->first; s < from->last; s++) sum += *share++ * value_of(from, s, d)[offset + i];
+            context[offset + i] = sum / total;
+        }
     }
 }
 

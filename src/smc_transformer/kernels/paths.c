@@ -5,6 +5,7 @@
    first step, and of the draws. */
 
 #include "encoder.h"
+#include "gamma.h"
 #include "gradient.h"
 #include "noise.h"
 #include "pool.h"
@@ -24,6 +25,11 @@ typedef struct {
     const uint64_t *stream_keys, *stream_steps;
     const real *draws;           /* (batch, paths, steps, n_targets): X = location + scale * (root draw) */
     const real *root, *lowest, *highest; /* as in filter.c */
+    /* (steps, 2), or NULL. With these X is a count, negative binomial by its log-mean and log-dispersion, each at most
+       `largest_log` from 0: a Poisson number whose rate is a Gamma number, the draws of these numbers of each sequence's
+       own stream. Inputs hold log(1 + count). Counts have no gradient. */
+    const uint64_t *count_draws;
+    double largest_log;
     /* Slots before the first step, those of the particles that the paths descend from. */
     count past_particles, past_slots;
     const real *past_keys, *past_values; /* (batch, past_particles, past_slots, d) */
@@ -189,6 +195,21 @@ static void start_block(const Paths *p, PathWorkspace *work, const Block *block,
     }
 }
 
+static inline double kept_within(double x, double largest) { return x < -largest ? -largest : x > largest ? largest : x; }
+
+/* The count of target i of a row at step t; in the number type of the kernels, where torch rounds to it. */
+static real draw_count(const Paths *p, const Block *block, count row, count t, count i, real log_mean, real log_dispersion)
+{
+    uint64_t key = p->stream_keys[block->sequence], step = p->stream_steps[block->sequence];
+    Stream shares = stream_of(key, step, (uint32_t)p->count_draws[2 * t]);
+    Stream counts = stream_of(key, step, (uint32_t)p->count_draws[2 * t + 1]);
+    count number = path_of(block, row) * p->n_targets + i;
+    real mean = (real)exp(kept_within((double)log_mean, p->largest_log));
+    real dispersion = (real)exp(kept_within((double)log_dispersion, p->largest_log));
+    real gamma = (real)draw_alone(&shares, number, (double)(1 / dispersion), 0);
+    return (real)draw_alone(&counts, number, (double)(gamma * dispersion * mean), 1);
+}
+
 /* One step of a block: embed the last inputs, attend, read out, draw. `at` is where the step is kept. */
 static void take_step(const Paths *p, const Layer *layer, const Encoder *encoder, PathWorkspace *work,
                       const Block *block, const count *own_row, count t, count at)
@@ -239,6 +260,11 @@ static void take_step(const Paths *p, const Layer *layer, const Encoder *encoder
             out[o] = layer->projection_bias[o] + dot(read_out.last + row * stride, layer->projection + o * d, d);
         for (count i = 0; i < k; i++) {
             if (p->adds_last) out[i] += last[i];
+            if (p->count_draws) {
+                white[i] = draw_count(p, block, row, t, i, out[i], out[k + i]);
+                next[i] = (real)log1p((double)white[i]);
+                continue;
+            }
             white[i] = dot(p->root + i * k, p->draws + path * k, i + 1);
             if (p->lowest) {
                 real log_scale = out[k + i] < p->lowest[i] ? p->lowest[i] : out[k + i];
@@ -249,7 +275,7 @@ static void take_step(const Paths *p, const Layer *layer, const Encoder *encoder
         memcpy(next + k, p->known + (block->sequence * p->steps + t) * n_known, n_known * sizeof(real));
         if (row < block->n_rows) {
             memcpy(p->parameters + path * p->n_parameters, out, p->n_parameters * sizeof(real));
-            memcpy(p->targets + path * k, next, k * sizeof(real));
+            memcpy(p->targets + path * k, p->count_draws ? white : next, k * sizeof(real));
         }
     }
 }

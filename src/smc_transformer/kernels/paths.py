@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from smc_transformer.kernels.densities import Elliptical
+from smc_transformer.kernels.densities import Elliptical, NegativeBinomial
 from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import check, loaded, threads
@@ -25,7 +25,7 @@ class PathsStart(NamedTuple):
     """Where paths begin."""
 
     last: Float[Tensor, "batch path n_inputs"]
-    """The inputs of the first step."""
+    """The inputs of the first step; of counts log(1 + count), like those before."""
     past: PastSlots
     previous: Float[Tensor, "batch path n_inputs"] | None = None
     """The inputs before the last ones, for an encoder that sees changes."""
@@ -40,7 +40,7 @@ class PathsModel(NamedTuple):
 
     layer: LayerTensors
     encoder: EncoderTensors
-    density: Elliptical
+    density: Elliptical | NegativeBinomial
     query: Float[Tensor, "d d"]
     key: Float[Tensor, "d d"]
     value: Float[Tensor, "d d"]
@@ -54,15 +54,16 @@ def draw_paths(
     start: PathsStart,
     known: Float[Tensor, "batch horizon known"],
     noise: Sequence[Float[Tensor, "batch path horizon d"]] | Int[Tensor, "horizon"],
-    draws: Float[Tensor, "batch path horizon n_targets"],
+    draws: Float[Tensor, "batch path horizon n_targets"] | Int[Tensor, "horizon 2"],
     streams: tuple[Int[Tensor, "batch"], Int[Tensor, "batch"]] | None = None,
 ) -> tuple[Float[Tensor, "batch path horizon n_targets"], Float[Tensor, "batch path horizon n_parameters"]]:
     """Paths of the targets, X = location + scale * (root draw) at each step, and the parameters they were drawn from.
 
     Instead of the noise there may be a seed for each step, of which C makes it; not where gradients are wanted. With
-    `streams`, the key and the step of each sequence's own stream, the seeds are the numbers of the draws there. The
-    paths are functions of all parameters, of the draws, of the state of a GRU and, if the past slots are those of
-    the paths themselves, of these; what they start from and the parameters that come with them are constants.
+    `streams`, the key and the step of each sequence's own stream, the seeds are the numbers of the draws there. Counts
+    need streams, and for each step the numbers of two draws, of a Gamma and of a Poisson number. The paths are
+    functions of all parameters, of the draws, of the state of a GRU and, if the past slots are those of the paths
+    themselves, of these; what they start from and the parameters that come with them are constants.
     """
     learned = {
         **model.layer.tensors(),
@@ -102,21 +103,22 @@ class _Work:
         self.learned = dict(zip(self.names, tensors[3:], strict=True))
         own = {name.removeprefix("encoder_"): part for name, part in self.learned.items() if "encoder_" in name}
         of_layer = {name: part for name, part in self.learned.items() if name in model.layer._fields}
-        self.kernels = loaded(draws)
+        self.kernels = loaded(start.last)
         self.layer = model.layer._replace(**of_layer).structure()
         self.encoder = model.encoder._replace(**own).structure()
         self.seeded = isinstance(noise, Tensor)
-        eps, strides = ([], Strides()) if self.seeded else strides_of(noise, draws)
-        batch, n_paths, n_steps, n_targets = draws.shape
-        self.targets = torch.empty_like(draws, memory_format=torch.contiguous_format)
-        self.parameters = draws.new_empty(batch, n_paths, n_steps, self.layer.n_out)
+        eps, strides = ([], Strides()) if self.seeded else strides_of(noise, start.last)
+        (batch, n_paths, n_inputs), n_steps = start.last.shape, known.shape[1]
+        n_targets = n_inputs - known.shape[2]
+        self.targets = start.last.new_empty(batch, n_paths, n_steps, n_targets)
+        self.parameters = start.last.new_empty(batch, n_paths, n_steps, self.layer.n_out)
         self.past = (past_keys, past_values)
         self.task = Paths(
             batch=batch,
             paths=n_paths,
             steps=n_steps,
             window=model.window or 0,
-            n_inputs=start.last.shape[-1],
+            n_inputs=n_inputs,
             n_targets=n_targets,
             n_parameters=self.layer.n_out,
             adds_last=model.adds_last,
@@ -124,16 +126,12 @@ class _Work:
             past_particles=start.past.keys.shape[1],
             past_slots=start.past.keys.shape[2],
         )
-        lowest, highest = model.density.log_scales or (None, None)
         tensors_by_name = {
             **{name: self.learned[name] for name in PROJECTIONS},
             **{name: getattr(start, name) for name in ("last", "previous", "positions")},
             "hidden": self.hidden,
             "known": known,
-            "draws": draws,
-            "root": model.density.root,
-            "lowest": lowest,
-            "highest": highest,
+            **self._density(model.density, draws),
             "past_keys": past_keys,
             "past_values": past_values,
             "past_trajectories": start.past.trajectories,
@@ -146,7 +144,15 @@ class _Work:
         point(self.task, {"seeds": noise.contiguous()} if self.seeded else dict(zip(NOISES, eps, strict=True)))
         if streams is not None:
             point(self.task, dict(zip(("stream_keys", "stream_steps"), streams, strict=True)))
-        self.threads = threads(draws[..., 0].numel() * 12 * self.layer.d**2)
+        self.threads = threads(batch * n_paths * n_steps * 12 * self.layer.d**2)
+
+    def _density(self, density: Elliptical | NegativeBinomial, draws: Tensor) -> dict[str, Tensor | None]:
+        """What targets are made from."""
+        if isinstance(density, NegativeBinomial):
+            self.task.largest_log = density.largest_log
+            return {"count_draws": draws}
+        lowest, highest = density.log_scales or (None, None)
+        return {"draws": draws, "root": density.root, "lowest": lowest, "highest": highest}
 
     def run(self) -> None:
         """Draw the paths."""
@@ -155,7 +161,7 @@ class _Work:
 
     def run_back(self, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Draw them again, and go back from the gradient of the targets to that of each differentiable tensor."""
-        if self.seeded:
+        if self.seeded:  # those of counts, too
             raise ValueError("paths whose noise was made in C have no gradient")
         n_sums = int(self.kernels.count_path_sums(ctypes.byref(self.layer), ctypes.byref(self.encoder)))
         self.task.groups, self.task.n_sums = min(len(gradient), GROUPS), n_sums

@@ -102,6 +102,8 @@ class Paths(ctypes.Structure):
         *_fields(POINTER, "last", "previous", "hidden", "known", "positions", *PROJECTIONS, *NOISES),
         ("noise_strides", Strides),
         *_fields(POINTER, "seeds", "stream_keys", "stream_steps", "draws", "root", "lowest", "highest"),
+        *_fields(POINTER, "count_draws"),
+        ("largest_log", ctypes.c_double),
         *_fields(COUNT, "past_particles", "past_slots"),
         *_fields(POINTER, "past_keys", "past_values", "past_trajectories", "parents", "n_past"),
         *_fields(POINTER, "targets", "parameters"),
