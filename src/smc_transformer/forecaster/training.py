@@ -139,7 +139,7 @@ def train(
             widening = recipe.widen(model, validation, histories=(history, None), n_scored=len(units))
         else:
             # One stretch of time may be unlike others: what a small network saw in training says something too.
-            judged = torch.cat((validation, windows[evenly_spaced(len(windows), EARLIER * len(validation))]))
+            judged = torch.cat((validation, _earlier(settings, windows, EARLIER * len(validation))))
             assert followed is not None
             past = judged[evenly_spaced(len(judged), WIDENING_WINDOWS), : settings.input_size + 1]
             earlier, new = Sequences(past, settings.input_size // 2), Sequences(followed, history)
@@ -156,6 +156,18 @@ def train(
         forecast=tuple(losses.get("forecast", ())),
         widening=widening,
     )
+
+
+def _earlier(
+    settings: Settings, windows: Float[Tensor, "window length n_inputs"], n: int
+) -> Float[Tensor, "_ length n_inputs"]:
+    """So many windows of training, evenly spaced, with whole histories if there are as many.
+
+    At its beginning less is known of a series than where forecasts are made.
+    """
+    whole = windows[~windows[:, 0, : len(settings.modelled)].isnan().any(dim=1)]
+    chosen = whole if len(whole) >= n else windows
+    return chosen[evenly_spaced(len(chosen), n)]
 
 
 def _run_name(settings: Settings) -> str:

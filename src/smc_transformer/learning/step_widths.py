@@ -4,7 +4,8 @@ One factor on the noise (calibration.py) makes intervals of one step cover what 
 in ways that the noise of one step does not tell: each later step gets a factor of its own, by which its paths are moved
 away from their median or towards it. On held-out windows, the distance of an observation from the median, in units of
 the half of its interval on that side, is below 1 for as many observations as the interval should hold; the factor is
-the quantile of these distances (split conformal prediction, averaged over two levels).
+the quantile of these distances (split conformal prediction, averaged over two levels). A block of steps has few
+observations, all of them together have many: the factor of a block is drawn towards the common one.
 """
 
 from typing import NamedTuple
@@ -22,8 +23,9 @@ from smc_transformer.support.randomness import as_generator
 
 LEVELS = (0.8, 0.95)
 OBSERVATIONS = 300
-"""Held-out observations of a block of steps, at least; and as many as the belief that nothing need be changed."""
-NARROWEST, WIDEST = 0.6, 2.0
+"""Held-out observations of a block of steps, at least; as many weigh the common factor against a block's own, and the
+belief that nothing need be changed against the common one."""
+NARROWEST, WIDEST = 0.5, 3.0
 
 
 class HeldOut(NamedTuple):
@@ -68,14 +70,19 @@ def step_widths(held_out: HeldOut) -> Float[np.ndarray, "horizon"]:
     n_blocks = min(horizon - 1, int(later) // OBSERVATIONS)
     if n_blocks < 1:
         return np.ones(horizon)
+    common = _believed(distances[:, :, 1:][:, observed[:, 1:]], 0.0)
     centres, logs = [0.0], [0.0]
     for block in np.array_split(np.arange(1, horizon), n_blocks):
-        chosen = distances[:, :, block][:, observed[:, block]]
-        factors = [np.quantile(own, level) for own, level in zip(chosen, LEVELS, strict=True)]
-        n = chosen.shape[1]
         centres.append(float(block.mean()))
-        logs.append(float(np.log(np.clip(factors, NARROWEST, WIDEST)).mean()) * n / (n + OBSERVATIONS))
+        logs.append(_believed(distances[:, :, block][:, observed[:, block]], common))
     return np.exp(np.interp(np.arange(horizon), centres, logs))
+
+
+def _believed(distances: Float[np.ndarray, "level observation"], expected: float) -> float:
+    """The logarithm of the factor that distances ask for, drawn towards what was expected of it."""
+    factors = [np.quantile(own, level) for own, level in zip(distances, LEVELS, strict=True)]
+    n, asked = distances.shape[1], float(np.log(np.clip(factors, NARROWEST, WIDEST)).mean())
+    return expected + (asked - expected) * n / (n + OBSERVATIONS)
 
 
 def stretched(

@@ -133,13 +133,24 @@ class _Drawn(SMCTransformer):
 
 
 def test_each_step_gets_the_width_that_held_out_rows_ask_for():
-    """Truth has deviation 1 at all steps; the model says 1, 0.8 and 1.25: factors 1, 1.25 and 0.8, half believed."""
+    """Truth has deviation 1 at all steps; the model says 1, 0.8 and 1.25: factors 1, 1.25 and 0.8."""
     truth = torch.randn(3000, 3, 1, generator=torch.Generator().manual_seed(0))
     x = torch.cat((torch.zeros(3000, 2, 1), truth), dim=1)
     widths = step_widths(held_out_forecasts(_Drawn([1.0, 0.8, 1.25]), x, horizon=3, n_scored=1))
-    share = 3000 / 3300  # belief in the 3000 rows of each step beside the 300 that ask for no change
+    share = 3000 / 3300  # belief in the 3000 rows of each step beside 300 of the common factor, which is near 1
     # Quantiles of 3000 distances: 3 % with four deviations; those of 200 draws are a little narrow.
     np.testing.assert_allclose(widths, [1.0, 1.25**share, 0.8**share], rtol=0.06)
+
+
+def test_few_observations_of_each_step_get_the_width_that_all_of_them_ask_for():
+    """Each of 40 steps is told by 400 observations, which the 300 of no change would keep at 2^(4/7) = 1.5."""
+    truth = torch.randn(400, 41, 1, generator=torch.Generator().manual_seed(0))
+    x = torch.cat((torch.zeros(400, 2, 1), truth), dim=1)
+    widths = step_widths(held_out_forecasts(_Drawn([1.0] + [0.5] * 40), x, horizon=41, n_scored=1))
+    # 16,000 distances give the common factor to 2 %, 400 of them a step's own to 10 % in log, of which 4 / 7 count.
+    assert widths[0] == 1.0
+    np.testing.assert_allclose(np.log(widths[2:-1]).mean(), np.log(2.0), atol=0.06)
+    np.testing.assert_allclose(widths[2:-1], 2.0, rtol=0.3)
 
 
 def test_too_little_held_out_changes_nothing():
