@@ -17,9 +17,15 @@ from smc_transformer.inference import engine
 from smc_transformer.inference.filter import filter_numbers, filter_state
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
-from smc_transformer.inference.step import Prediction, begin, observe_step, predict_step
+from smc_transformer.inference.step import (
+    Prediction,
+    begin,
+    follow_step,
+    observe_followed,
+    observe_step,
+    predict_step,
+)
 from smc_transformer.network import Network
-from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.streams import JUDGEMENT, NOISE, OBSERVATION, SELECTION, in_stage, rows_of
 from smc_transformer.predictive import Mixture
 from smc_transformer.support.chunks import chunk_size
@@ -52,6 +58,15 @@ ReviseRows: TypeAlias = Callable[[int, int, Bool[Tensor, "n_targets"]], Float[Te
 """The same, as rows of the model from the first on."""
 
 
+class Foreseen(NamedTuple):
+    """What particles say about a row before it is seen."""
+
+    log_weights: Float[Tensor, "batch particle"]
+    parameters: Float[Tensor, "batch particle n_parameters"]
+    judgement: Judgement | None
+    step: Prediction | tuple[engine.FollowModel, engine.Followed]  # taken by torch, or by C in one call
+
+
 class Follower(NamedTuple):
     """A network, and how its particles follow series."""
 
@@ -59,26 +74,36 @@ class Follower(NamedTuple):
     settings: InferenceSettings
 
     @torch.no_grad()
-    def predict(
+    def foresee(
         self,
         state: ParticleState,
         known: Float[Tensor, "batch known"],
+        targets: Float[Tensor, "batch n_targets"],
         generator: Generator | None,
-        noise: Noise | None = None,
-    ) -> Prediction:
+        *,
+        judging: bool = True,
+    ) -> Foreseen:
         """The first half of a step, in place: `known` are inputs of this time that were known ahead."""
         meet_known(self.network, state, known)
-        if noise is None:
-            fresh = in_stage(generator, NOISE, state.position)
-            noise = self.network.attention.draw_noise(len(state), state.n_particles, 1, fresh).at(0)
+        found = follow_step(self.network, self.settings, state, targets, generator)
+        if found is not None:  # what it says of a row does not depend on who else is in the batch, nor on the gaps
+            parameters, density, pit, _ = found[1]
+            runs = torch.zeros_like(targets, dtype=torch.long)
+            return Foreseen(state.log_weights, parameters, Judgement(density, pit, runs), found)
+        fresh = in_stage(generator, NOISE, state.position)
+        noise = self.network.attention.draw_noise(len(state), state.n_particles, 1, fresh).at(0)
         selecting = in_stage(generator, SELECTION, state.position)
-        return predict_step(self.network, self.settings, state, selecting, noise)
+        prediction = predict_step(self.network, self.settings, state, selecting, noise)
+        judgement = None
+        if judging:
+            judgement = self.judge(prediction, targets, in_stage(generator, JUDGEMENT, state.position, ahead=-1))
+        return Foreseen(prediction.log_weights, prediction.parameters, judgement, prediction)
 
     @torch.no_grad()
     def observe(
         self,
         state: ParticleState,
-        prediction: Prediction,
+        foreseen: Foreseen,
         targets: Float[Tensor, "batch n_targets"],
         generator: Generator | None,
     ) -> None:
@@ -88,7 +113,10 @@ class Follower(NamedTuple):
         x = torch.cat((targets, targets.new_zeros(len(targets), n_inputs - targets.shape[1])), dim=-1)
         # A row that no particle can explain must not end a stream: the weights are reset to equal.
         drawing = in_stage(generator, OBSERVATION, state.position, ahead=-1)  # the position has gone on already
-        observe_step(self.network, self.settings, state, prediction, x, drawing, on_collapse="uniform")
+        if isinstance(foreseen.step, Prediction):
+            observe_step(self.network, self.settings, state, foreseen.step, x, drawing, on_collapse="uniform")
+        else:
+            observe_followed(self.network, state, foreseen.step, x, drawing)
 
     @torch.no_grad()
     def judge(
@@ -118,12 +146,13 @@ class Follower(NamedTuple):
     ) -> tuple[Judgement, Bool[Tensor, "batch n_targets"]]:
         """One row of `take_steps`, judged before it is seen; also which values were denied."""
         denied = torch.zeros_like(targets, dtype=torch.bool)
-        prediction = self.predict(state, known, generator)
-        judgement = self.judge(prediction, targets, in_stage(generator, JUDGEMENT, state.position, ahead=-1))
+        foreseen = self.foresee(state, known, targets, generator)
+        judgement = foreseen.judgement
+        assert judgement is not None
         if distrust is not None:
             judgement = judgement._replace(runs=distrust.runs(runs, judgement.pit))
             denied = distrust.denies(judgement.runs) & ~targets.isnan()
-        self.observe(state, prediction, targets.masked_fill(denied, float("nan")), generator)
+        self.observe(state, foreseen, targets.masked_fill(denied, float("nan")), generator)
         return judgement, denied
 
     def take_steps(
@@ -157,12 +186,11 @@ class Follower(NamedTuple):
             if n_going == 0:
                 break
             observed = targets[:n_going, row]
-            prediction = self.predict(state, known[:n_going, row], generator)
+            foreseen = self.foresee(state, known[:n_going, row], observed, generator, judging=runs is not None)
+            judgement = foreseen.judgement
             if keeping:
-                kept.append((prediction.log_weights.clone(), prediction.parameters.clone()))
-            if runs is not None:
-                judging = in_stage(generator, JUDGEMENT, state.position, ahead=-1)
-                judgement = self.judge(prediction, observed, judging)
+                kept.append((foreseen.log_weights.clone(), foreseen.parameters.clone()))
+            if runs is not None and judgement is not None:
                 if distrust is not None:
                     runs = distrust.runs(runs[:n_going], judgement.pit)
                     judgement = judgement._replace(runs=runs)
@@ -174,7 +202,7 @@ class Follower(NamedTuple):
                             targets[number, :length], known[number, :length] = revise(number, row, denied[number])
                 for all_rows, part in zip(whole[:3], judgement[:3], strict=True):
                     all_rows[:n_going, row] = part
-            self.observe(state, prediction, observed, generator)
+            self.observe(state, foreseen, observed, generator)
         judged = []
         for number, length in enumerate(lengths):
             density, pit, run = (part[number, :length] for part in whole[:3])

@@ -155,10 +155,60 @@ def observe_step(
         increments = weigh(network, state, moved.parameters, x[:, :n_targets], observed, on_collapse, log_correction)
     if observed is not None:
         targets = _complete(network, moved.parameters, targets, observed, generator)
-    n_own = max(targets.shape[1], state.last.shape[1])  # particles with inputs of their own keep them
-    known = x[:, None, n_targets:].expand(-1, n_own, -1)
-    receive(state, torch.cat((targets.expand(-1, n_own, -1), known), dim=-1))
+    _receive_row(state, targets, x)
     return Observed(increments, targets, moved)
+
+
+def follow_step(
+    network: Network,
+    settings: InferenceSettings,
+    state: ParticleState,
+    target: Float[Tensor, "batch n_targets"],
+    generator: Generator | None,
+) -> tuple[engine.FollowModel, engine.Followed] | None:
+    """What `predict_step` does, and how expected X_t was, in one call of C; None where torch has a part in it.
+
+    In place; the streams are those of the series, at any stage.
+    """
+    if not isinstance(generator, Streams) or torch.is_grad_enabled() or state.past is not None:
+        return None
+    model = engine.follow_model(network, settings)
+    if model is None:
+        return None
+    _make_room(network, state)
+    return model, engine.run_follow(model, state, generator.keys, target.contiguous())
+
+
+def observe_followed(
+    network: Network,
+    state: ParticleState,
+    followed: tuple[engine.FollowModel, engine.Followed],
+    x: Float[Tensor, "batch n_inputs"],
+    generator: Generator | None,
+) -> None:
+    """What `observe_step` does after a `follow_step`; weights are reset to equal where no particle can explain X_t."""
+    (model, (parameters, *_)), n_targets = followed, network.config.n_targets
+    target = x[:, :n_targets].contiguous()
+    model.weigh(target, parameters, state.log_weights, state.informed)
+    targets, seen = target.unsqueeze(1), ~target.isnan()
+    if not seen.all():
+        rows = (~seen.all(dim=-1)).nonzero().flatten()
+        part, kept = seen[rows], state.log_weights[rows]
+        log_density = network.observation.components(parameters[rows]).log_prob(targets[rows], part.unsqueeze(1))
+        log_weights, _ = reweight(kept, log_density, step=state.position[rows], on_collapse="uniform")
+        state.log_weights[rows] = torch.where(part.any(dim=-1, keepdim=True), log_weights, kept)
+        state.informed[rows] |= part.any(dim=-1)
+        targets = _complete(network, parameters, targets, seen, generator)
+    _receive_row(state, targets, x)
+
+
+def _receive_row(
+    state: ParticleState, targets: Float[Tensor, "batch _ n_targets"], x: Float[Tensor, "batch n_inputs"]
+) -> None:
+    """Take X_t as the next input, with these targets: shared, or as completed by each particle."""
+    n_own = max(targets.shape[1], state.last.shape[1])  # particles with inputs of their own keep them
+    known = x[:, None, targets.shape[-1] :].expand(-1, n_own, -1)
+    receive(state, torch.cat((targets.expand(-1, n_own, -1), known), dim=-1))
 
 
 def select_particles(

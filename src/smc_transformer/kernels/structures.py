@@ -73,6 +73,27 @@ class Step(ctypes.Structure):
     ]
 
 
+class Contours(ctypes.Structure):
+    """In weights.h."""
+
+    _fields_ = [("n", COUNT), *_fields(POINTER, "root", "lowest", "highest"), *_fields(NUMBER, "constant", "degrees")]
+
+
+class Follow(ctypes.Structure):
+    """In follow.c."""
+
+    _fields_ = [
+        *_fields(COUNT, "batch", "particles", "owners", "capacity", "window", "n_inputs", "n_targets", "n_parameters"),
+        *_fields(COUNT, "adds_last", "scheme"),
+        ("ess_threshold", NUMBER),
+        *_fields(ctypes.c_uint32, "selection", "noise"),
+        *_fields(POINTER, "stream_keys", "position", "n_slots", "last", "previous", "hidden", "keys", "values", "held"),
+        *_fields(POINTER, "trajectories", "log_weights", "informed", "resampled", *PROJECTIONS, "parameters"),
+        *_fields(POINTER, "targets", "log_density", "pit", "root", "lowest", "highest"),
+        *_fields(NUMBER, "constant", "degrees"),
+    ]
+
+
 class Replay(ctypes.Structure):
     """In replay.c."""
 
@@ -130,7 +151,7 @@ class Recurrent(ctypes.Structure):
     ]
 
 
-STRUCTURES = (Strides, Layer, Filter, Step, Replay, Encoder, Paths, Attention, Recurrent)
+STRUCTURES = (Strides, Layer, Filter, Step, Contours, Follow, Replay, Encoder, Paths, Attention, Recurrent)
 
 
 def point(structure: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:
