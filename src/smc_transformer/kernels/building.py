@@ -29,6 +29,7 @@ NAMES = (
     "noise",
     "gamma",
     "draws",
+    "view",
 )
 SOURCES = tuple(f"{name}.c" for name in NAMES)
 HEADERS = tuple(

@@ -151,7 +151,35 @@ class Recurrent(ctypes.Structure):
     ]
 
 
-STRUCTURES = (Strides, Layer, Filter, Step, Contours, Follow, Replay, Encoder, Paths, Attention, Recurrent)
+class Bank(ctypes.Structure):
+    """In view.c."""
+
+    _fields_ = [
+        *_fields(COUNT, "seasons", "profiles", "smoothers", "origins", "places", "entries"),
+        *_fields(COUNT, "horizon", "stride", "judged_every", "rows_before_judging"),
+        *_fields(NUMBER, "remembered", "size_rate", "profile_level_rate", "profile_level_seasons"),
+        *_fields(NUMBER, "smallest_factor", "largest_factor"),
+        *_fields(POINTER, "lengths", "season_starts", "season_of", "starts", "multiplies", "rates"),
+        *_fields(POINTER, "level_rates", "trend_rates", "damping", "sums"),
+        ("oldest", COUNT),
+        *_fields(POINTER, "n_rows", "n_observed", "silent", "last", "size", "largest", "jump", "profile_entries"),
+        *_fields(POINTER, "latest", "visits", "reference", "level", "trend", "origin_level", "origin_trend"),
+        *_fields(POINTER, "errors", "n_errors"),
+    ]
+
+
+class View(ctypes.Structure):
+    """In view.c."""
+
+    _fields_ = [
+        *_fields(COUNT, "counts", "ready_after"),
+        ("prior", POINTER),
+        *_fields(NUMBER, "noise", "floor", "power", "prior_errors", "prior_noise", "least_noise", "least_unit"),
+        ("smallest", NUMBER),
+    ]
+
+
+STRUCTURES = (Strides, Layer, Filter, Step, Contours, Follow, Replay, Encoder, Paths, Attention, Recurrent, Bank, View)
 
 
 def point(structure: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:
