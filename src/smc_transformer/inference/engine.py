@@ -13,7 +13,6 @@ a method of a class or of a single object: hence the exact types, and the compar
 
 import functools
 import weakref
-from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +21,7 @@ from torch import Generator, Tensor, nn
 
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
+from smc_transformer.inference.watch import Watch
 from smc_transformer.kernels.choice import about_numbers, in_c
 from smc_transformer.kernels.densities import Elliptical, Form, NegativeBinomial
 from smc_transformer.kernels.filter import FilterOutputs, Gaps, filter_sequences
@@ -152,61 +152,45 @@ def can_step(network: Network, embedding: Tensor) -> bool:
 def follow_model(network: Network, settings: InferenceSettings) -> FollowModel | None:
     """What follows series in C, row by row; None where torch has a part in it.
 
-    A row takes less time than it would take to look for the reasons: an answer holds until something has changed that
-    it depends on. Weights may change where they are, as C reads them there.
+    To look for the reasons takes longer than a row: an answer holds until something has changed that it depends on.
+    Weights may change where they are, as C reads them there.
     """
     known = _FOLLOW_MODELS.get(network)
-    told = _told(network, known[2] if known is not None else list(network.modules()))
-    key = (settings, told, bool(about_numbers(network.attention.query.weight)))
-    if known is not None and known[0] == key:
-        return known[1]
-    found, parts = None, list(network.modules())
-    if in_c(explain_follow(network, settings)):
-        attention, form, config = network.attention, kernel_form(network.observation), network.config
-        encoder = network.encoder.kernel_form()
-        assert isinstance(form, Elliptical)
-        assert encoder is not None
-        found = FollowModel(
-            layer_tensors(network, read_out=True),
-            encoder,
-            form,
-            {name: getattr(attention, name).weight for name in ("query", "key", "value")},
-            FollowSettings(
-                attention.window,
-                config.n_inputs,
-                config.n_targets,
-                config.predict_change,
-                settings.resampling,
-                settings.ess_threshold,
-                SELECTION,
-                NOISE,
-            ),
-        )
-    _FOLLOW_MODELS[network] = ((settings, _told(network, parts), key[2]), found, parts)
-    return found
+    enabled = not about_numbers(network.attention.query.weight)
+    if known is not None and known.settings == settings and known.enabled == enabled and known.watch.is_unchanged():
+        return known.model
+    model = _make_follow_model(network, settings) if in_c(explain_follow(network, settings)) else None
+    _FOLLOW_MODELS[network] = _Known(settings, enabled, Watch(network), model)
+    return model
 
 
-_FOLLOW_MODELS: "weakref.WeakKeyDictionary[Network, tuple[Hashable, FollowModel | None, list[nn.Module]]]"
-_FOLLOW_MODELS = weakref.WeakKeyDictionary()
+def _make_follow_model(network: Network, settings: InferenceSettings) -> FollowModel:
+    attention, form, config = network.attention, kernel_form(network.observation), network.config
+    encoder = network.encoder.kernel_form()
+    assert isinstance(form, Elliptical)
+    assert encoder is not None
+    constants = FollowSettings(
+        attention.window,
+        config.n_inputs,
+        config.n_targets,
+        config.predict_change,
+        settings.resampling,
+        settings.ess_threshold,
+        SELECTION,
+        NOISE,
+    )
+    projections = {name: getattr(attention, name).weight for name in ("query", "key", "value")}
+    return FollowModel(layer_tensors(network, read_out=True), encoder, form, projections, constants)
 
-SMALL = 64
-"""Numbers of a tensor up to which its values are compared: what is computed from them is not computed at every row."""
+
+class _Known(NamedTuple):
+    settings: InferenceSettings
+    enabled: bool
+    watch: Watch
+    model: FollowModel | None
 
 
-def _told(network: Network, parts: list[nn.Module]) -> Hashable:
-    """What the answers of `explain_follow` and `follow_model` depend on."""
-    found: list[Hashable] = [network.config]
-    for part in parts:
-        own = vars(part)
-        found += (len(own), own["training"], len(part._forward_hooks) + len(part._forward_pre_hooks))
-        found += map(id, own["_modules"].values())
-        for tensors in (own["_parameters"], own["_buffers"]):
-            for tensor in tensors.values():
-                if tensor is not None:
-                    few = tensor.numel() <= SMALL
-                    found.append(tensor.data_ptr())
-                    found.append(tensor.detach().numpy().tobytes() if few and tensor.device.type == "cpu" else few)
-    return tuple(found)
+_FOLLOW_MODELS: "weakref.WeakKeyDictionary[Network, _Known]" = weakref.WeakKeyDictionary()
 
 
 def can_embed_step(network: Network, x: Tensor) -> bool:

@@ -56,6 +56,17 @@ class Observed(NamedTuple):
     """As the particles were weighted: a proposal may have drawn z again."""
 
 
+class FollowedStep(NamedTuple):
+    """What a step of followed series in C says about X_t before it is seen."""
+
+    model: engine.FollowModel
+    parameters: Float[Tensor, "batch particle n_parameters"]
+    log_density: Float[Tensor, "batch n_targets"]
+    """Of each target alone; NaN where it is missing."""
+    pit: Float[Tensor, "batch n_targets"]
+    resampled: Bool[Tensor, "batch"]
+
+
 def begin(
     network: Network,
     first: Float[Tensor, "batch n_inputs"],
@@ -164,30 +175,30 @@ def follow_step(
     settings: InferenceSettings,
     state: ParticleState,
     target: Float[Tensor, "batch n_targets"],
-    generator: Generator | None,
-) -> tuple[engine.FollowModel, engine.Followed] | None:
+    stream_keys: Int[Tensor, "batch"],
+) -> FollowedStep | None:
     """What `predict_step` does, and how expected X_t was, in one call of C; None where torch has a part in it.
 
-    In place; the streams are those of the series, at any stage.
+    In place, with the random numbers of streams.
     """
-    if not isinstance(generator, Streams) or torch.is_grad_enabled() or state.past is not None:
+    if torch.is_grad_enabled() or state.past is not None:
         return None
     model = engine.follow_model(network, settings)
     if model is None:
         return None
     _make_room(network, state)
-    return model, engine.run_follow(model, state, generator.keys, target.contiguous())
+    return FollowedStep(model, *engine.run_follow(model, state, stream_keys, target.contiguous()))
 
 
 def observe_followed(
     network: Network,
     state: ParticleState,
-    followed: tuple[engine.FollowModel, engine.Followed],
+    followed: FollowedStep,
     x: Float[Tensor, "batch n_inputs"],
     generator: Generator | None,
 ) -> None:
     """What `observe_step` does after a `follow_step`; weights are reset to equal where no particle can explain X_t."""
-    (model, (parameters, *_)), n_targets = followed, network.config.n_targets
+    model, parameters, n_targets = followed.model, followed.parameters, network.config.n_targets
     target = x[:, :n_targets].contiguous()
     model.weigh(target, parameters, state.log_weights, state.informed)
     targets, seen = target.unsqueeze(1), ~target.isnan()
