@@ -96,7 +96,8 @@ def explain_follow(network: Network, settings: InferenceSettings) -> list[str]:
         reasons.append(f"proposal {settings.proposal!r} draws again once the observation is known")
     if _position(network.encoder) is not None:
         reasons.append("positions are encoded")
-    if not all(tensor.is_contiguous() for tensor in (*network.parameters(), *network.buffers())):
+    read = (*network.encoder.parameters(), *network.attention.parameters(), *network.readout.parameters())
+    if not all(tensor.is_contiguous() for tensor in (*read, *network.encoder.buffers())):
         reasons.append("some parameters are not contiguous")
     return [f"a row in several calls: {reason}" for reason in reasons]
 

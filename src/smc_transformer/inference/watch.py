@@ -20,7 +20,8 @@ class Watch:
         for part in network.modules():
             own = vars(part)
             hooks, children = (own["_forward_hooks"], own["_forward_pre_hooks"]), own["_modules"]
-            self._parts.append((own, len(own), own["training"], *hooks, children, list(children.values())))
+            sizes = (len(own), *map(len, hooks))
+            self._parts.append((own, sizes, own["training"], *hooks, children, list(children.values())))
             for held in (own["_parameters"], own["_buffers"]):
                 self._tensors += [(held, name, one, _address(one)) for name, one in held.items()]
             if "eps" in own:
@@ -32,8 +33,8 @@ class Watch:
 
     def is_unchanged(self) -> bool:
         """Whether it still is so."""
-        for own, size, training, hooks, early, children, before in self._parts:
-            if hooks or early or len(own) != size or own["training"] is not training:
+        for own, sizes, training, hooks, early, children, before in self._parts:
+            if (len(own), len(hooks), len(early)) != sizes or own["training"] is not training:
                 return False
             if before and [*children.values()] != before:  # modules are equal only to themselves
                 return False

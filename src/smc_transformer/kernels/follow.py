@@ -68,7 +68,8 @@ class FollowModel:
         assert layer.projection is not None
         self._layer, self._encoder = layer.structure(), encoder.structure()
         lowest, highest = density.log_scales or (None, None)
-        parts = {"root": density.root.contiguous(), "lowest": lowest, "highest": highest}
+        given = {"root": density.root, "lowest": lowest, "highest": highest}
+        parts = {name: None if part is None else part.contiguous() for name, part in given.items()}
         self._contours = Contours(n=settings.n_targets, constant=density.constant, degrees=density.degrees or 0.0)
         point(self._contours, parts)
         self._n_parameters = len(layer.projection)
