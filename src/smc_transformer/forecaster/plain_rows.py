@@ -51,7 +51,8 @@ def read_plain(table: Any, settings: Settings, zone_of: Any) -> PlainRows | None
     if not np.isfinite(cells).all():
         return None
     n_modelled = len(settings.modelled)
-    return PlainRows(own_names, own_times, cells[:, :n_modelled], cells[:, n_modelled:], names, times)
+    shown = own_names if names.dtype == object else names
+    return PlainRows(own_names, own_times, cells[:, :n_modelled], cells[:, n_modelled:], shown, times)
 
 
 def _times(column: Any, freq: Any, zone_of: Any) -> list[Any] | None:

@@ -105,10 +105,12 @@ def as_column(values: Any) -> Any:
     if isinstance(values, pd.arrays.DatetimeArray):
         return values.copy()  # of its own: tables can be changed
     kind = _text_dtype()
-    if isinstance(values, ExtensionArray | np.ndarray) and not (values.dtype == object or values.dtype.kind in "iu"):
+    if isinstance(values, ExtensionArray):
         if kind is not None and values.dtype == kind:
             return values.copy()
         values = values.tolist()
+    if isinstance(values, np.ndarray):
+        return values.copy()
     if isinstance(values, list) and kind is not None and all(type(value) is str for value in values):
         return _text(tuple(values)) if len(values) == 1 else _as_text(values)
     return values
