@@ -80,11 +80,11 @@ class Fleet:
     def put(self, names: Sequence[Name], state: ParticleState) -> None:
         """Replace the rows of series, which may have got another layout."""
         block, rows = self._rows(names)
-        if state.layout == block.layout:
-            if state.held is not None:
-                block.state.give_back(state)
-            else:
-                block.state.put(torch.tensor(rows), state)
+        if state.held is not None and state.fits(block.state):
+            block.state.give_back(state)
+            return
+        if state.held is None and state.layout == block.layout:
+            block.state.put(torch.tensor(rows), state)
             return
         state = state.dense()
         block.vacant += rows

@@ -17,10 +17,18 @@ from smc_transformer.inference import engine
 from smc_transformer.inference.filter import filter_numbers, filter_state
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
-from smc_transformer.inference.step import Prediction, begin, observe_step, predict_step
+from smc_transformer.inference.step import (
+    FollowedStep,
+    Prediction,
+    begin,
+    follow_step,
+    observe_followed,
+    observe_step,
+    predict_step,
+)
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
-from smc_transformer.nn.streams import JUDGEMENT, NOISE, OBSERVATION, SELECTION, in_stage, rows_of
+from smc_transformer.nn.streams import JUDGEMENT, NOISE, OBSERVATION, SELECTION, Streams, in_stage, rows_of
 from smc_transformer.predictive import Mixture
 from smc_transformer.support.chunks import chunk_size
 
@@ -52,11 +60,53 @@ ReviseRows: TypeAlias = Callable[[int, int, Bool[Tensor, "n_targets"]], Float[Te
 """The same, as rows of the model from the first on."""
 
 
+class StreamKeys(NamedTuple):
+    """The keys of random streams, of which a generator is made only where torch draws: that takes a while."""
+
+    keys: Int[Tensor, "batch"]
+
+
+def _as_generator(given: Generator | StreamKeys | None) -> Generator | None:
+    return Streams(given.keys) if isinstance(given, StreamKeys) else given
+
+
+class Foreseen(NamedTuple):
+    """What particles say about a row before it is seen."""
+
+    log_weights: Float[Tensor, "batch particle"]
+    parameters: Float[Tensor, "batch particle n_parameters"]
+    judgement: Judgement | None
+    step: Prediction | FollowedStep  # taken by torch, or by C in one call
+
+
 class Follower(NamedTuple):
     """A network, and how its particles follow series."""
 
     network: Network
     settings: InferenceSettings
+
+    def foresee(
+        self,
+        state: ParticleState,
+        known: Float[Tensor, "batch known"],
+        targets: Float[Tensor, "batch n_targets"],
+        generator: Generator | StreamKeys | None,
+        *,
+        judging: bool = True,
+    ) -> Foreseen:
+        """The first half of a step, in place: `known` are inputs of this time that were known ahead."""
+        meet_known(self.network, state, known)
+        if isinstance(generator, Streams | StreamKeys):
+            found = follow_step(self.network, self.settings, state, targets, generator.keys)
+            if found is not None:
+                judged = Judgement(found.log_density, found.pit, torch.zeros_like(targets, dtype=torch.long))
+                return Foreseen(state.log_weights, found.parameters, judged, found)
+        generator = _as_generator(generator)
+        prediction = self._predict(state, generator)
+        judgement = None
+        if judging:
+            judgement = self.judge(prediction, targets, in_stage(generator, JUDGEMENT, state.position, ahead=-1))
+        return Foreseen(prediction.log_weights, prediction.parameters, judgement, prediction)
 
     @torch.no_grad()
     def predict(
@@ -66,8 +116,11 @@ class Follower(NamedTuple):
         generator: Generator | None,
         noise: Noise | None = None,
     ) -> Prediction:
-        """The first half of a step, in place: `known` are inputs of this time that were known ahead."""
+        """The same by torch and the kernels of single steps, without a judgement; maybe with given noise."""
         meet_known(self.network, state, known)
+        return self._predict(state, generator, noise)
+
+    def _predict(self, state: ParticleState, generator: Generator | None, noise: Noise | None = None) -> Prediction:
         if noise is None:
             fresh = in_stage(generator, NOISE, state.position)
             noise = self.network.attention.draw_noise(len(state), state.n_particles, 1, fresh).at(0)
@@ -78,17 +131,23 @@ class Follower(NamedTuple):
     def observe(
         self,
         state: ParticleState,
-        prediction: Prediction,
+        step: Prediction | FollowedStep,
         targets: Float[Tensor, "batch n_targets"],
-        generator: Generator | None,
+        generator: Generator | StreamKeys | None,
     ) -> None:
         """The second half, in place: weight by what is observed, draw what is missing (NaN)."""
         # The known inputs of the next time are not known yet: zeros hold their place.
-        n_inputs = state.last.shape[-1]
-        x = torch.cat((targets, targets.new_zeros(len(targets), n_inputs - targets.shape[1])), dim=-1)
+        x = torch.nn.functional.pad(targets, (0, state.last.shape[-1] - targets.shape[1]))
         # A row that no particle can explain must not end a stream: the weights are reset to equal.
-        drawing = in_stage(generator, OBSERVATION, state.position, ahead=-1)  # the position has gone on already
-        observe_step(self.network, self.settings, state, prediction, x, drawing, on_collapse="uniform")
+        if not isinstance(step, Prediction) and not targets.isnan().any():
+            observe_followed(self.network, state, step, x, None)
+            return
+        # The position has gone on already.
+        drawing = in_stage(_as_generator(generator), OBSERVATION, state.position, ahead=-1)
+        if isinstance(step, Prediction):
+            observe_step(self.network, self.settings, state, step, x, drawing, on_collapse="uniform")
+        else:
+            observe_followed(self.network, state, step, x, drawing)
 
     @torch.no_grad()
     def judge(
@@ -107,25 +166,29 @@ class Follower(NamedTuple):
         density = torch.stack(alone, dim=-1).where(~targets.isnan(), float("nan"))
         return Judgement.missing(targets)._replace(log_density=density, pit=pit)
 
+    @torch.no_grad()
     def take_step(
         self,
         state: ParticleState,
         targets: Float[Tensor, "batch n_targets"],
         known: Float[Tensor, "batch known"],
-        generator: Generator | None,
+        generator: Generator | StreamKeys | None,
         runs: Int[Tensor, "batch n_targets"],
         distrust: Distrust | None,
     ) -> tuple[Judgement, Bool[Tensor, "batch n_targets"]]:
         """One row of `take_steps`, judged before it is seen; also which values were denied."""
-        denied = torch.zeros_like(targets, dtype=torch.bool)
-        prediction = self.predict(state, known, generator)
-        judgement = self.judge(prediction, targets, in_stage(generator, JUDGEMENT, state.position, ahead=-1))
+        denied, believed = torch.zeros_like(targets, dtype=torch.bool), targets
+        foreseen = self.foresee(state, known, targets, generator)
+        judgement = foreseen.judgement
+        assert judgement is not None
         if distrust is not None:
             judgement = judgement._replace(runs=distrust.runs(runs, judgement.pit))
             denied = distrust.denies(judgement.runs) & ~targets.isnan()
-        self.observe(state, prediction, targets.masked_fill(denied, float("nan")), generator)
+            believed = targets.masked_fill(denied, float("nan"))
+        self.observe(state, foreseen.step, believed, generator)
         return judgement, denied
 
+    @torch.no_grad()
     def take_steps(
         self,
         state: ParticleState,
@@ -157,12 +220,11 @@ class Follower(NamedTuple):
             if n_going == 0:
                 break
             observed = targets[:n_going, row]
-            prediction = self.predict(state, known[:n_going, row], generator)
+            foreseen = self.foresee(state, known[:n_going, row], observed, generator, judging=runs is not None)
+            judgement = foreseen.judgement
             if keeping:
-                kept.append((prediction.log_weights.clone(), prediction.parameters.clone()))
-            if runs is not None:
-                judging = in_stage(generator, JUDGEMENT, state.position, ahead=-1)
-                judgement = self.judge(prediction, observed, judging)
+                kept.append((foreseen.log_weights.clone(), foreseen.parameters.clone()))
+            if runs is not None and judgement is not None:
                 if distrust is not None:
                     runs = distrust.runs(runs[:n_going], judgement.pit)
                     judgement = judgement._replace(runs=runs)
@@ -174,7 +236,7 @@ class Follower(NamedTuple):
                             targets[number, :length], known[number, :length] = revise(number, row, denied[number])
                 for all_rows, part in zip(whole[:3], judgement[:3], strict=True):
                     all_rows[:n_going, row] = part
-            self.observe(state, prediction, observed, generator)
+            self.observe(state, foreseen.step, observed, generator)
         judged = []
         for number, length in enumerate(lengths):
             density, pit, run = (part[number, :length] for part in whole[:3])

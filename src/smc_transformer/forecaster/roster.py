@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 
 from smc_transformer.forecaster.panel import ViewState
 from smc_transformer.forecaster.table import Name
-from smc_transformer.forecaster.view.bank import BankState
+from smc_transformer.forecaster.view.bank import Bank, BankState
+from smc_transformer.forecaster.view.local import Glance, LocalView
 
 GROWTH = 0.5
 """By which share of themselves the arrays grow, at least."""
@@ -51,20 +52,24 @@ class Roster(MutableMapping[Name, Followed]):
         self._make_room(len(series))
         self.update(series)
 
-    def views(self, places: Int[np.ndarray, "series"]) -> BankState:
-        """A copy of the views of series, a row for each column of each."""
-        return self._views.take(self._rows(places))
+    def glance(self, view: LocalView, places: Int[np.ndarray, "series"]) -> Glance:
+        """What a view says about the next rows of series, a row for each column of each."""
+        return view.glance(self._views, 1, self._rows(places))
+
+    def observe(
+        self, bank: Bank, places: Int[np.ndarray, "series"], values: Float[np.ndarray, "series column"]
+    ) -> None:
+        """Let the views of series, none of them twice, take these values; NaN is missing."""
+        bank.observe(self._views, values.reshape(-1), self._rows(places))
 
     def go_on(
         self,
         places: Int[np.ndarray, "series"],
         times: Sequence[Any],
-        views: BankState,
         runs: Int[np.ndarray, "series column"],
         values: Float[np.ndarray, "series column"],
     ) -> None:
-        """Take what is known of series after one more row of each, at these times and with these values."""
-        self._views.put(self._rows(places), views)
+        """Take what else is known of series after one more row of each, at these times and with these values."""
         self.runs[places] = runs
         self._recent[places, self._n_recent[places] % self._recent.shape[1]] = values
         self._n_recent[places] += 1

@@ -21,7 +21,7 @@ from torch import Tensor
 from smc_transformer.forecaster.calendar import calendar_features
 from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fitted import FOLLOWING, Fitted, n_recent
-from smc_transformer.forecaster.following import Judgement
+from smc_transformer.forecaster.following import Judgement, StreamKeys
 from smc_transformer.forecaster.forecast import Number
 from smc_transformer.forecaster.frequency import (
     Frequency,
@@ -31,15 +31,15 @@ from smc_transformer.forecaster.frequency import (
     times_between,
 )
 from smc_transformer.forecaster.limits import LARGEST, LARGEST_IN_STATISTICS
-from smc_transformer.forecaster.names import with_names
+from smc_transformer.forecaster.names import Name, with_names
 from smc_transformer.forecaster.periods import period_frequency
+from smc_transformer.forecaster.plain_rows import PlainRows, read_plain
 from smc_transformer.forecaster.roster import Roster
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.surprise import surprise_rows, surprises
 from smc_transformer.forecaster.table import Rows, TableError, as_pandas, read_rows, read_series
-from smc_transformer.forecaster.view.bank import BankState
 from smc_transformer.inference.state import ParticleState
-from smc_transformer.nn.streams import Streams, stream_key
+from smc_transformer.nn.streams import stream_key
 
 SERIES_AT_ONCE, FEWEST_AT_ONCE = 256, 32
 """Series that take a step together: their noise and views stay in the cache, and threads share the chunks. For fewer, a
@@ -54,12 +54,20 @@ class _Seen(NamedTuple):
     spread: Float[np.ndarray, "series modelled"]
 
 
+class Batch(NamedTuple):
+    """A row of each of some series."""
+
+    names: Sequence[Name]
+    times: pd.Index | Sequence[Any]
+    values: Float[np.ndarray, "series modelled"]
+    known: Float[np.ndarray, "series input"]
+
+
 class _Taken(NamedTuple):
     """Rows of some series that have been taken, but not put back."""
 
-    chosen: list[int]  # which of the rows
     particles: ParticleState
-    view: BankState
+    believed: Float[np.ndarray, "series modelled"]  # the values that the views are to take
     judgement: Judgement
     spread: Float[np.ndarray, "series modelled"]
 
@@ -73,6 +81,9 @@ def tick(fitted: Fitted, table: Any, levels: Sequence[Number], distrust: Distrus
     roster = roster_of(fitted)
     if roster is None:
         return None
+    plain = read_plain(table, settings, fitted.some_time)
+    if plain is not None and (found := _tick_plain(fitted, roster, plain, levels, distrust)) is not None:
+        return found
     named = with_names(as_pandas(table), settings.id_column, roster)
     rows = read_rows(named, settings, zone_of=fitted.some_time)
     is_next, places, times = _next_rows(rows, roster, settings)
@@ -92,12 +103,19 @@ def tick(fitted: Fitted, table: Any, levels: Sequence[Number], distrust: Distrus
     if taken is None:
         return None
     last_times = times.tolist()
-    for chunk in taken:  # from here on nothing can go wrong
-        fitted.following.fleet.put([own.names[number] for number in chunk.chosen], chunk.particles)
-        own_times = [last_times[number] for number in chunk.chosen]
-        runs, values = chunk.judgement.runs.numpy(), own.values[chunk.chosen]
-        roster.go_on(places[chunk.chosen], own_times, chunk.view, runs, values)
-    answers: Iterable[Any] = _surprises(settings, own, times, taken, distrust)
+    assert fitted.panel.view is not None
+    numbers = [chosen for chosen, _ in taken]
+    alone = len(taken) == 1  # one group has all rows in their order
+    together = places if alone else places[np.concatenate(numbers)]
+    # Of all or, after an error, of none.
+    roster.observe(fitted.panel.view.bank, together, np.concatenate([chunk.believed for _, chunk in taken]))
+    for chosen, chunk in taken:  # from here on nothing can go wrong
+        fitted.following.fleet.put([own.names[number] for number in chosen], chunk.particles)
+        own_times = [last_times[number] for number in chosen]
+        here = places if alone else places[chosen]
+        roster.go_on(here, own_times, chunk.judgement.runs.numpy(), own.values if alone else own.values[chosen])
+    spread, judgement = _in_order(taken)
+    answers: Iterable[Any] = _surprises(settings, own.names, times, own.values, spread, judgement, distrust)
     if stepped is not None:
         fitted.put(stepped)
         order = {name: place for place, name in enumerate(dict.fromkeys(rows.names))}
@@ -105,6 +123,34 @@ def tick(fitted: Fitted, table: Any, levels: Sequence[Number], distrust: Distrus
         both.sort(key=lambda answer: order[answer[0]])  # those of a series stay in their order
         answers = zip(*both, strict=True)
     return surprise_rows(settings, answers, levels, distrust)
+
+
+def _tick_plain(
+    fitted: Fitted, roster: Roster, rows: PlainRows, levels: Sequence[Number], distrust: Distrust | None
+) -> pd.DataFrame | None:
+    """The same for a few rows that are plain, all of them the next of their series; None: nothing has happened."""
+    settings, view, fleet = fitted.settings, fitted.panel.view, fitted.following.fleet
+    found = [roster.places.get(name) for name in rows.names]
+    if None in found or len(set(found)) < len(found) or (np.abs(rows.values) > LARGEST_IN_STATISTICS).any():
+        return None
+    places = np.array(found, dtype=np.int64)
+    times = [
+        next_time(roster.last_times[place], time, settings.freq) for place, time in zip(found, rows.times, strict=True)
+    ]
+    if any(time is None for time in times) or len(fleet.groups(rows.names)) > 1:
+        return None
+    taken = _step(fitted, roster, places, Batch(rows.names, times, rows.values, rows.known), distrust)
+    if taken is None:
+        return None
+    assert view is not None
+    roster.observe(view.bank, places, taken.believed)
+    fleet.put(rows.names, taken.particles)  # from here on nothing can go wrong
+    roster.go_on(places, times, taken.judgement.runs.numpy(), rows.values)
+    # Times as the grid has them, which need not be of the same unit.
+    as_they_are = all(time is given for time, given in zip(times, rows.times, strict=True))
+    shown = rows.time_column if as_they_are else pd.DatetimeIndex(times)
+    columns = _surprises(settings, rows.name_column, shown, rows.values, taken.spread, taken.judgement, distrust)
+    return surprise_rows(settings, columns, levels, distrust)
 
 
 def roster_of(fitted: Fitted) -> Roster | None:
@@ -124,8 +170,8 @@ def roster_of(fitted: Fitted) -> Roster | None:
 
 def _steps(
     fitted: Fitted, roster: Roster, rows: Rows, places: Int[np.ndarray, "series"], distrust: Distrust | None
-) -> list[_Taken] | None:
-    """A filter step of each series, in chunks; None where the model cannot hold a number."""
+) -> list[tuple[list[int], _Taken]] | None:
+    """A filter step of each series, in chunks, with the numbers of their rows; None: it cannot hold a number."""
     missing = np.isnan(rows.values).any(axis=1)
     shares = -(-len(rows.names) // torch.get_num_threads())
     at_once = min(SERIES_AT_ONCE, max(FEWEST_AT_ONCE, shares))
@@ -136,7 +182,7 @@ def _steps(
         for first in range(0, len(numbers), at_once)
     ]
     taken = _in_threads(partial(_take, fitted, roster, rows, places, distrust), chunks)
-    done = [chunk for chunk in taken if chunk is not None]
+    done = [(chosen, chunk) for chosen, chunk in zip(chunks, taken, strict=True) if chunk is not None]
     return done if len(done) == len(chunks) else None
 
 
@@ -161,19 +207,23 @@ def _take(
     chosen: list[int],
 ) -> _Taken | None:
     """See some rows and take a filter step for each; None where the model cannot hold a number."""
-    own, view, here = rows.take(chosen), fitted.panel.view, places[chosen]
-    assert view is not None
-    bank = roster.views(here)
+    own = rows.take(chosen)
+    return _step(fitted, roster, places if own is rows else places[chosen], Batch(*own), distrust)
+
+
+def _step(
+    fitted: Fitted, roster: Roster, here: Int[np.ndarray, "series"], own: Batch, distrust: Distrust | None
+) -> _Taken | None:
+    """The same for all rows of a batch, of series of one layout at these places on the roster."""
     with np.errstate(over="ignore", invalid="ignore"):
-        seen = _look(fitted, own, bank)
+        seen = _look(fitted, roster, here, own)
     if seen is None:
         return None
-    particles, streams = fitted.following.fleet.lend(own.names), Streams(torch.from_numpy(roster.stream_keys[here]))
+    particles, streams = fitted.following.fleet.lend(own.names), StreamKeys(torch.from_numpy(roster.stream_keys[here]))
     runs = torch.from_numpy(roster.runs[here])
     judgement, denied = fitted.follower.take_step(particles, seen.scaled, seen.known, streams, runs, distrust)
     believed = own.values if distrust is None else np.where(denied.numpy(), np.nan, own.values)
-    view.bank.observe(bank, believed.reshape(-1))
-    return _Taken(chosen, particles, bank, judgement, seen.spread)
+    return _Taken(particles, believed, judgement, seen.spread)
 
 
 def _next_rows(
@@ -184,27 +234,28 @@ def _next_rows(
     Also the places of their series on the roster, and their times as the grid has them.
     """
     places = [roster.places.get(name, -1) for name in rows.names]
-    is_next = np.array(places) >= 0
-    if len(set(places)) < len(places):
-        times_of = Counter(places)
-        is_next &= np.array([times_of[place] == 1 for place in places])
-    is_next &= ~(np.isnan(rows.known).any(axis=1) | (np.abs(rows.values) > LARGEST_IN_STATISTICS).any(axis=1))
+    times_of = Counter(places) if len(places) > 1 else {}
+    absent = np.isnan(rows.known).any(axis=1) if rows.known.shape[1] else None
+    far = (np.abs(rows.values) > LARGEST_IN_STATISTICS).any(axis=1)
+    may_be = ~far if absent is None else ~(far | absent)
     steps: dict[Any, Any] = {}  # mostly the same for all series
-    found, as_they_are = [], True
-    for row, (place, time) in enumerate(zip(places, rows.times.tolist(), strict=True)):
-        if not is_next[row]:
+    found, chosen, as_they_are = [], [], True
+    for row, (place, time, may) in enumerate(zip(places, rows.times.tolist(), may_be.tolist(), strict=True)):
+        if place < 0 or not may or times_of.get(place, 1) > 1:
             continue
         pair = (roster.last_times[place], time)
         if pair not in steps:
             steps[pair] = next_time(*pair, settings.freq)
             as_they_are &= steps[pair] is time or steps[pair] is None
-        if steps[pair] is None:
-            is_next[row] = False
-        else:
+        if steps[pair] is not None:
+            chosen.append(row)
             found.append(steps[pair])
-    chosen = np.flatnonzero(is_next)
-    times = rows.times if len(chosen) == len(places) else rows.times[chosen]
-    return is_next, np.array(places)[chosen], times if as_they_are else pd.DatetimeIndex(found)
+    if len(chosen) == len(places):
+        return np.ones(len(places), bool), np.array(places), rows.times if as_they_are else pd.DatetimeIndex(found)
+    is_next = np.zeros(len(places), bool)
+    is_next[chosen] = True
+    own_places = np.array([places[row] for row in chosen], dtype=np.int64)
+    return is_next, own_places, rows.times[chosen] if as_they_are else pd.DatetimeIndex(found)
 
 
 def next_time(last: Any, time: Any, freq: Frequency) -> Any:
@@ -237,47 +288,56 @@ def _next_timestamp(last: Any, time: Any, freq: str, *_: Any) -> Any:
     return grid[1] if len(grid) == 2 and grid[0] == last and grid[1] == time else None
 
 
-def _look(fitted: Fitted, rows: Rows, state: BankState) -> _Seen | None:
+def _look(fitted: Fitted, roster: Roster, places: Int[np.ndarray, "series"], rows: Batch) -> _Seen | None:
     """See rows from where their series are; None where the model cannot hold a number."""
     panel, settings = fitted.panel, fitted.settings
     assert panel.view is not None
-    said, shape = panel.view.glance(state, 1), rows.values.shape
+    said, shape = roster.glance(panel.view, places), rows.values.shape
     anchor, unit = said.anchor.reshape(shape), said.unit.reshape(shape)
     if panel.view.counts:
         anchor, unit = np.zeros(shape), np.ones(shape)
     scaled = (rows.values - anchor) / unit
-    inputs = panel.known_scaler.transform(rows.known)
-    if (np.abs(scaled) > LARGEST).any() or (np.abs(inputs) > LARGEST).any():
+    if (np.abs(scaled) > LARGEST).any():
         return None
-    features = said.features.reshape(len(scaled), -1)
-    known = np.concatenate((inputs, calendar_features(rows.times, settings.calendar), features), axis=1)
+    parts = [calendar_features(rows.times, settings.calendar), said.features.reshape(len(scaled), -1)]
+    if rows.known.shape[1]:
+        parts.insert(0, panel.known_scaler.transform(rows.known))
+        if (np.abs(parts[0]) > LARGEST).any():
+            return None
+    known = np.concatenate(parts, axis=1)
     return _Seen(torch.from_numpy(scaled).float(), torch.from_numpy(known).float(), unit)
 
 
 def _surprises(
-    settings: Settings, rows: Rows, times: pd.Index, taken: list[_Taken], distrust: Distrust | None
+    settings: Settings,
+    names: Any,
+    times: Any,
+    values: Float[np.ndarray, "row modelled"],
+    spread: Float[np.ndarray, "row modelled"],
+    judgement: Judgement,
+    distrust: Distrust | None,
 ) -> tuple[Any, ...]:
-    """The columns of `surprise_rows`."""
-    n_targets, values = len(settings.targets), rows.values[:, : len(settings.targets)]
-    spread, judgement = _in_order(taken)
+    """The columns of `surprise_rows`; names and times are lists, or arrays of a table, of a row each."""
+    n_targets = len(settings.targets)
+    values = values[:, :n_targets]
     # As `Scaler.log_slope`, of a view that knows no logarithms.
     density = judgement.log_density[:, :n_targets].double().numpy() + -np.log(spread[:, :n_targets])
     pit = judgement.pit[:, :n_targets].double().numpy()
     runs = judgement.runs[:, :n_targets]
     denied = np.zeros(values.shape, bool) if distrust is None else distrust.denies(runs).numpy()
     row, target = np.nonzero(~np.isnan(values))
-    names = rows.names
     if len(row) < len(values) or n_targets > 1:
         names, times = [names[number] for number in row.tolist()], times[row]
     numbers = (array[row, target] for array in (values, density, pit, denied))
     return names, times, [settings.targets[number] for number in target.tolist()], *numbers
 
 
-def _in_order(taken: list[_Taken]) -> tuple[Float[np.ndarray, "series modelled"], Judgement]:
+def _in_order(taken: list[tuple[list[int], _Taken]]) -> tuple[Float[np.ndarray, "series modelled"], Judgement]:
     """The spreads and judgements of all chunks, in the order of the rows."""
-    if len(taken) == 1:  # one group has its rows in their order
-        return taken[0].spread, taken[0].judgement
-    order = np.argsort(np.concatenate([chunk.chosen for chunk in taken]))
-    judged = [chunk.judgement[:3] for chunk in taken]
+    chunks = [chunk for _, chunk in taken]
+    if len(chunks) == 1:  # one group has its rows in their order
+        return chunks[0].spread, chunks[0].judgement
+    order = np.argsort(np.concatenate([chosen for chosen, _ in taken]))
+    judged = [chunk.judgement[:3] for chunk in chunks]
     density, pit, runs = (torch.cat(parts)[order] for parts in zip(*judged, strict=True))
-    return np.concatenate([chunk.spread for chunk in taken])[order], Judgement(density, pit, runs)
+    return np.concatenate([chunk.spread for chunk in chunks])[order], Judgement(density, pit, runs)

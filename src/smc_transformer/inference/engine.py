@@ -1,17 +1,18 @@
 """Which work C does, and which torch: one place decides, call by call, and says why.
 
-C does five things for a network: the filter over whole sequences, one step of all particles, the embeddings of
-trajectories with gaps, the gradient of the replay, and forecast paths with or without gradients. Each has a list of
-conditions; `explain_filter`, `explain_step`, `explain_embedding`, `explain_replay` and `explain_paths` return the
-reasons of those that are not met, as sentences (none: C does the work). `can_filter`, `can_step`, `can_embed`,
-`can_replay` and `can_draw_paths` also log them, each once. What C does for the parts of a network is decided in the
-same way, by `nn.conditions`.
+C does six things for a network: the filter over whole sequences, one step of all particles, a row of followed series
+(a step, judged and weighed), the embeddings of trajectories with gaps, the gradient of the replay, and forecast paths
+with or without gradients. Each has a list of conditions; `explain_filter`, `explain_step`, `explain_follow`,
+`explain_embedding`, `explain_replay` and `explain_paths` return the reasons of those that are not met, as sentences
+(none: C does the work). `can_filter`, `can_step`, `follow_model`, `can_embed`, `can_replay` and `can_draw_paths` also
+log them, each once. What C does for the parts of a network is decided in the same way, by `nn.conditions`.
 
 The kernels compute what the classes of this package compute. A user may have put other parts in their place, or changed
 a method of a class or of a single object: hence the exact types, and the comparison of names in `_change_of`.
 """
 
 import functools
+import weakref
 from typing import Any, NamedTuple
 
 import torch
@@ -20,9 +21,11 @@ from torch import Generator, Tensor, nn
 
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
+from smc_transformer.inference.watch import Watch
 from smc_transformer.kernels.choice import about_numbers, in_c
 from smc_transformer.kernels.densities import Categorical, Elliptical, Form, NegativeBinomial
 from smc_transformer.kernels.filter import FilterOutputs, Gaps, filter_sequences
+from smc_transformer.kernels.follow import Followed, FollowModel, FollowSettings, FollowTensors
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.paths import PathsModel, PathsStart, draw_paths
 from smc_transformer.kernels.recurrent import encode_trees, trees
@@ -41,7 +44,7 @@ from smc_transformer.nn.encoders.position import LearnedPosition
 from smc_transformer.nn.noise import standard_normal
 from smc_transformer.nn.observation import ObservationModel
 from smc_transformer.nn.readout import LinearReadout, TransformerReadout
-from smc_transformer.nn.streams import OBSERVATION, SELECTION, Streams, in_stage, standard_gamma
+from smc_transformer.nn.streams import NOISE, OBSERVATION, SELECTION, Streams, in_stage, standard_gamma
 from smc_transformer.smc.resampling import multinomial, residual, stratified, systematic
 from smc_transformer.smc.weights import WeightCollapseError
 
@@ -78,6 +81,25 @@ def explain_step(network: Network, embedding: Tensor) -> list[str]:
     if embedding.requires_grad and torch.is_grad_enabled():
         reasons.append("gradients are wanted")
     return [f"a step in torch: {reason}" for reason in reasons]
+
+
+def explain_follow(network: Network, settings: InferenceSettings) -> list[str]:
+    """Why a row of a followed series takes more than one call of C, as a step does; none: it does not."""
+    like = network.attention.query.weight
+    reasons = [*explain_draws(like), *_about_attention(network), *_about_read_out(network), *_about_density(network)]
+    reasons += [*_about_encoder(network), *about_factors(network.attention.covariances)]
+    if not isinstance(kernel_form(network.observation), Elliptical | None):
+        reasons.append("counts and classes are judged by torch")
+    if settings.resample is not SCHEMES.get(settings.resampling):
+        reasons.append(f"resampling scheme {settings.resampling!r} is not one that C knows")
+    if settings.propose.draws_again:
+        reasons.append(f"proposal {settings.proposal!r} draws again once the observation is known")
+    if _position(network.encoder) is not None:
+        reasons.append("positions are encoded")
+    read = (*network.encoder.parameters(), *network.attention.parameters(), *network.readout.parameters())
+    if not all(tensor.is_contiguous() for tensor in (*read, *network.encoder.buffers())):
+        reasons.append("some parameters are not contiguous")
+    return [f"a row in several calls: {reason}" for reason in reasons]
 
 
 def explain_embedding_step(network: Network, x: Tensor) -> list[str]:
@@ -134,6 +156,50 @@ def can_filter(network: Network, settings: InferenceSettings, x: Float[Tensor, "
 def can_step(network: Network, embedding: Tensor) -> bool:
     """Whether C takes a step from this embedding: `run_step`."""
     return in_c(explain_step(network, embedding))
+
+
+def follow_model(network: Network, settings: InferenceSettings) -> FollowModel | None:
+    """What follows series in C, row by row; None where torch has a part in it.
+
+    To look for the reasons takes longer than a row: an answer holds until something has changed that it depends on.
+    Weights may change where they are, as C reads them there.
+    """
+    known = _FOLLOW_MODELS.get(network)
+    enabled = not about_numbers(network.attention.query.weight)
+    if known is not None and known.settings == settings and known.enabled == enabled and known.watch.is_unchanged():
+        return known.model
+    model = _make_follow_model(network, settings) if in_c(explain_follow(network, settings)) else None
+    _FOLLOW_MODELS[network] = _Known(settings, enabled, Watch(network), model)
+    return model
+
+
+def _make_follow_model(network: Network, settings: InferenceSettings) -> FollowModel:
+    attention, form, config = network.attention, kernel_form(network.observation), network.config
+    encoder = network.encoder.kernel_form()
+    assert isinstance(form, Elliptical)
+    assert encoder is not None
+    constants = FollowSettings(
+        attention.window,
+        config.n_inputs,
+        config.n_targets,
+        config.predict_change,
+        settings.resampling,
+        settings.ess_threshold,
+        SELECTION,
+        NOISE,
+    )
+    projections = {name: getattr(attention, name).weight for name in ("query", "key", "value")}
+    return FollowModel(layer_tensors(network, read_out=True), encoder, form, projections, constants)
+
+
+class _Known(NamedTuple):
+    settings: InferenceSettings
+    enabled: bool
+    watch: Watch
+    model: FollowModel | None
+
+
+_FOLLOW_MODELS: "weakref.WeakKeyDictionary[Network, _Known]" = weakref.WeakKeyDictionary()
 
 
 def can_embed_step(network: Network, x: Tensor) -> bool:
@@ -411,6 +477,44 @@ def _means(network: Network, embedding: Float[Tensor, "*batch d_model"]) -> tupl
     weight = torch.cat([part.weight.detach() for part in (attention.query, attention.key, attention.value)])
     query, key, value = map_rows(weight, embedding.detach()).unflatten(-1, (3, -1)).unbind(-2)
     return query, key, value
+
+
+def run_follow(
+    model: FollowModel,
+    state: ParticleState,
+    stream_keys: Int[Tensor, "batch"],
+    targets: Float[Tensor, "batch n_targets"],
+) -> Followed:
+    """Take the step of all particles up to a row, in place, and judge the row; needs a `follow_model`.
+
+    Particles have got what is known of the row already, and room for one more slot.
+    """
+    state.trajectories, state.keys, state.values = (
+        part.contiguous() for part in (state.trajectories, state.keys, state.values)
+    )
+    encoder_state = [part.clone(memory_format=torch.contiguous_format) for part in state.encoder_state]
+    previous = next((part for part in encoder_state if part.ndim == 2), None)
+    hidden = next((part for part in encoder_state if part.ndim == 3), None)
+    log_weights = state.log_weights.clone(memory_format=torch.contiguous_format)
+    series = FollowTensors(
+        state.last,
+        previous,
+        None if hidden is None else hidden.flatten(1),
+        state.keys,
+        state.values,
+        state.held,
+        state.trajectories,
+        log_weights,
+        state.informed.clone(),
+        state.position.contiguous(),
+        state.n_slots.contiguous(),
+        stream_keys.contiguous(),
+    )
+    found = model.step(series, targets)
+    state.log_weights, state.informed, state.encoder_state = log_weights, series.informed, tuple(encoder_state)
+    state.trajectories_are_own = state.trajectories_are_own and not bool(found.resampled.any())
+    state.n_slots, state.position = state.n_slots + 1, state.position + 1
+    return found
 
 
 def run_embedding_step(

@@ -1,6 +1,7 @@
 """How a network is inferred: particles, resampling, proposal, smoother."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from smc_transformer.inference.proposals import PROPOSALS, Proposal
 from smc_transformer.smc.resampling import RESAMPLERS, Resampler
@@ -56,4 +57,9 @@ class InferenceSettings(FrozenSettings):
 
     def with_particles(self, n_particles: int | None) -> "InferenceSettings":
         """The same with another number of particles; None: as it is."""
-        return self if n_particles is None else replace(self, n_particles=n_particles)
+        return self if n_particles is None else _with_particles(self, n_particles)
+
+
+@lru_cache(64)
+def _with_particles(settings: InferenceSettings, n_particles: int) -> InferenceSettings:
+    return replace(settings, n_particles=n_particles)

@@ -56,6 +56,17 @@ class Observed(NamedTuple):
     """As the particles were weighted: a proposal may have drawn z again."""
 
 
+class FollowedStep(NamedTuple):
+    """What a step of followed series in C says about X_t before it is seen."""
+
+    model: engine.FollowModel
+    parameters: Float[Tensor, "batch particle n_parameters"]
+    log_density: Float[Tensor, "batch n_targets"]
+    """Of each target alone; NaN where it is missing."""
+    pit: Float[Tensor, "batch n_targets"]
+    resampled: Bool[Tensor, "batch"]
+
+
 def begin(
     network: Network,
     first: Float[Tensor, "batch n_inputs"],
@@ -155,10 +166,60 @@ def observe_step(
         increments = weigh(network, state, moved.parameters, x[:, :n_targets], observed, on_collapse, log_correction)
     if observed is not None:
         targets = _complete(network, moved.parameters, targets, observed, generator)
-    n_own = max(targets.shape[1], state.last.shape[1])  # particles with inputs of their own keep them
-    known = x[:, None, n_targets:].expand(-1, n_own, -1)
-    receive(state, torch.cat((targets.expand(-1, n_own, -1), known), dim=-1))
+    _receive_row(state, targets, x)
     return Observed(increments, targets, moved)
+
+
+def follow_step(
+    network: Network,
+    settings: InferenceSettings,
+    state: ParticleState,
+    target: Float[Tensor, "batch n_targets"],
+    stream_keys: Int[Tensor, "batch"],
+) -> FollowedStep | None:
+    """What `predict_step` does, and how expected X_t was, in one call of C; None where torch has a part in it.
+
+    In place, with the random numbers of streams.
+    """
+    if torch.is_grad_enabled() or state.past is not None:
+        return None
+    model = engine.follow_model(network, settings)
+    if model is None:
+        return None
+    _make_room(network, state)
+    return FollowedStep(model, *engine.run_follow(model, state, stream_keys, target.contiguous()))
+
+
+def observe_followed(
+    network: Network,
+    state: ParticleState,
+    followed: FollowedStep,
+    x: Float[Tensor, "batch n_inputs"],
+    generator: Generator | None,
+) -> None:
+    """What `observe_step` does after a `follow_step`; weights are reset to equal where no particle can explain X_t."""
+    model, parameters, n_targets = followed.model, followed.parameters, network.config.n_targets
+    target = x[:, :n_targets].contiguous()
+    model.weigh(target, parameters, state.log_weights, state.informed)
+    targets, seen = target.unsqueeze(1), ~target.isnan()
+    if not seen.all():
+        rows = (~seen.all(dim=-1)).nonzero().flatten()
+        part, kept = seen[rows], state.log_weights[rows]
+        log_density = network.observation.components(parameters[rows]).log_prob(targets[rows], part.unsqueeze(1))
+        log_weights, _ = reweight(kept, log_density, step=state.position[rows], on_collapse="uniform")
+        state.log_weights[rows] = torch.where(part.any(dim=-1, keepdim=True), log_weights, kept)
+        state.informed[rows] |= part.any(dim=-1)
+        targets = _complete(network, parameters, targets, seen, generator)
+    _receive_row(state, targets, x)
+
+
+def _receive_row(
+    state: ParticleState, targets: Float[Tensor, "batch _ n_targets"], x: Float[Tensor, "batch n_inputs"]
+) -> None:
+    """Take X_t as the next input, with these targets: shared, or as completed by each particle."""
+    n_own = max(targets.shape[1], state.last.shape[1])  # particles with inputs of their own keep them
+    known = x[:, None, targets.shape[-1] :].expand(-1, n_own, -1)
+    receive(state, torch.cat((targets.expand(-1, n_own, -1), known), dim=-1))
 
 
 def select_particles(

@@ -19,6 +19,7 @@ NAMES = (
     "pool",
     "filter",
     "step",
+    "follow",
     "rows",
     "trajectories",
     "attention",
@@ -28,9 +29,16 @@ NAMES = (
     "noise",
     "gamma",
     "draws",
+    "view",
 )
 SOURCES = tuple(f"{name}.c" for name in NAMES)
-HEADERS = ("common.h", "band.h", "layer.h", "gradient.h", "encoder.h", "noise.h", "threefry.h", "gamma.h", "pool.h")
+HEADERS = tuple(
+    f"{name}.h"
+    for name in (
+        *("common", "band", "layer", "gradient", "encoder", "noise"),
+        *("threefry", "gamma", "pool", "weights", "student"),
+    )
+)
 NUMBERS = ("float", "double")
 
 FLAGS = (

@@ -8,9 +8,9 @@
 
 #include "encoder.h"
 #include "pool.h"
+#include "weights.h"
 
 enum { ELLIPTICAL, NEGATIVE_BINOMIAL, CATEGORICAL };
-enum { MULTINOMIAL, RESIDUAL, STRATIFIED, SYSTEMATIC }; /* as SCHEMES in filter.py */
 
 typedef struct {
     count batch, particles, steps, window, n_targets; /* window 0: all the past */
@@ -54,54 +54,6 @@ SIZE_OF(Strides, strides)
 SIZE_OF(Layer, layer)
 SIZE_OF(Filter, filter)
 
-/* The first particle whose cumulative mass exceeds the level. */
-static count invert(const double *cumulative, count n, double level)
-{
-    count low = 0, high = n;
-    while (low < high) {
-        count middle = (low + high) / 2;
-        if (cumulative[middle] > level) high = middle;
-        else low = middle + 1;
-    }
-    return low < n ? low : n - 1;
-}
-
-/* Draw M parents in proportion to normalised log-weights (smc/resampling/base.py has the schemes in words). */
-static void resample(const real *log_weights, count n, const double *uniforms, count scheme, double *mass,
-                     double *cumulative, count *parents)
-{
-    double top = -INFINITY, total = 0;
-    for (count m = 0; m < n; m++) top = log_weights[m] > top ? log_weights[m] : top;
-    for (count m = 0; m < n; m++) total += mass[m] = exp(log_weights[m] - top);
-    for (count m = 0; m < n; m++) mass[m] /= total;
-    count certain = 0;
-    if (scheme == RESIDUAL) /* floor(n W) copies for certain; what is left of the mass is drawn from below */
-        for (count m = 0; m < n; m++) {
-            double copies = floor(n * mass[m]);
-            mass[m] = n * mass[m] - copies;
-            certain += (count)copies;
-            parents[m] = (count)copies; /* for now: how many copies */
-        }
-    double sum = 0;
-    for (count m = 0; m < n; m++) cumulative[m] = sum += mass[m];
-    double below = nextafter(sum, 0);
-    if (scheme == RESIDUAL) {
-        for (count i = 0; i < n - certain; i++) {
-            double level = uniforms[i] * sum;
-            parents[invert(cumulative, n, level < below ? level : below)]++;
-        }
-        for (count m = 0; m < n; m++) mass[m] = (double)parents[m];
-        for (count m = 0, i = 0; m < n; m++)
-            for (count copy = 0; copy < (count)mass[m]; copy++) parents[i++] = m;
-        return;
-    }
-    for (count i = 0; i < n; i++) {
-        double uniform = scheme == MULTINOMIAL ? uniforms[i] : (i + uniforms[scheme == SYSTEMATIC ? 0 : i]) / n;
-        double level = uniform * sum;
-        parents[i] = invert(cumulative, n, level < below ? level : below);
-    }
-}
-
 static double within(double x, double largest) { return x < -largest ? -largest : x > largest ? largest : x; }
 
 /* Counts with means mu and dispersions a, so that the variance is mu + a mu^2. */
@@ -134,28 +86,10 @@ static real log_mass_of_class(const Filter *f, const real *x, const real *logits
 /* Log p(X_t | particle); `white` is scratch. */
 static real log_density(const Filter *f, const real *restrict x, const real *restrict parameters, real *restrict white)
 {
-    count n = f->n_targets;
     if (f->density == NEGATIVE_BINOMIAL) return log_mass_of_counts(f, x, parameters);
     if (f->density == CATEGORICAL) return log_mass_of_class(f, x, parameters);
-    real squares = 0, log_scales = 0;
-    for (count i = 0; i < n; i++) {
-        real rest = x[i] - parameters[i];
-        if (f->lowest) {
-            real log_scale = parameters[n + i];
-            log_scale = log_scale < f->lowest[i] ? f->lowest[i] : log_scale;
-            log_scale = log_scale > f->highest[i] ? f->highest[i] : log_scale;
-            real scale = (real)exp((double)log_scale);
-            if (!(scale > 0) || isinf(scale)) return -INFINITY; /* as it rounds in the distribution itself */
-            log_scales += log_scale;
-            rest /= scale;
-        }
-        for (count j = 0; j < i; j++) rest -= f->root[i * n + j] * white[j];
-        white[i] = rest / f->root[i * n + i];
-        squares += white[i] * white[i];
-    }
-    double degrees = f->degrees;
-    real shape = degrees > 0 ? (real)(-(degrees + n) / 2 * log1p(squares / degrees)) : -squares / 2;
-    return (real)f->constant - log_scales + shape;
+    const Contours contours = {f->n_targets, f->root, f->lowest, f->highest, f->constant, f->degrees};
+    return elliptical_log_density(&contours, x, parameters, white);
 }
 
 #define LEAST (sizeof(real) == 4 ? 1.17549435e-38 : 2.2250738585072014e-308) /* the least normal number */
@@ -248,9 +182,7 @@ static void select_parents(const Filter *f, const Layer *layer, FilterWorkspace 
                            count *trajectories, real *log_weights, int *informed)
 {
     count M = f->particles, first = f->window && step > f->window ? step - f->window : 0;
-    real squares = 0;
-    for (count m = 0; m < M; m++) squares += (real)exp(2 * (double)log_weights[m]);
-    int due = *informed && (f->ess_threshold >= 1 || 1 / squares < (real)f->ess_threshold * M);
+    int due = *informed && are_unequal(log_weights, M, f->ess_threshold);
     f->resampled[sequence * f->steps + step] = (uint8_t)due;
     for (count m = 0; m < M; m++) work->parents[m] = m;
     if (due) {
@@ -460,24 +392,16 @@ static int weigh(const Filter *f, FilterWorkspace *work, count sequence, count s
         return 1;
     }
     *informed = 1;
-    real top = -INFINITY;
     for (count m = 0; m < M; m++) {
         const real *parameters = f->parameters + ((sequence * M + m) * T + step) * f->n_parameters;
         real density = k == f->n_targets ? log_density(f, x, parameters, work->white)
                      : log_density_of_observed(f, &work->own, observed, k, x, parameters, work->white);
         log_weights[m] = density != density ? -INFINITY : log_weights[m] + density;
-        top = log_weights[m] > top ? log_weights[m] : top;
     }
-    double total = 0;
-    for (count m = 0; m < M; m++) total += exp((double)(log_weights[m] - top));
-    real log_total = (real)log(total);
-    int alive = isfinite(top) && isfinite(log_total);
-    for (count m = 0; m < M; m++) {
-        log_weights[m] = alive ? log_weights[m] - top - log_total : -(real)log((double)M);
-        f->posterior[(sequence * M + m) * T + step] = log_weights[m];
-    }
-    f->increments[sequence * T + step] = alive ? top + log_total : -INFINITY;
-    return alive;
+    real increment = normalise(log_weights, M);
+    for (count m = 0; m < M; m++) f->posterior[(sequence * M + m) * T + step] = log_weights[m];
+    f->increments[sequence * T + step] = increment;
+    return isfinite(increment);
 }
 
 /* Give all particles the inputs of the start. */

@@ -86,6 +86,17 @@ void fill_normal(real *out, count n, uint64_t seed, int n_threads)
     work_together(fill_blocks, &job, n_threads);
 }
 
+void uniform_numbers(double *out, count n, Stream stream)
+{
+    uint32_t bits[AT_ONCE];
+    for (count i = 0; i < n; i++) { /* 53 bits of two words each */
+        count place = i % (AT_ONCE / 2);
+        if (place == 0) make_words(stream.key, stream.draw, i / (AT_ONCE / 2), bits);
+        uint64_t both = (uint64_t)bits[2 * place] << 32 | bits[2 * place + 1];
+        out[i] = (double)(both >> 11) * 0x1p-53;
+    }
+}
+
 typedef struct {
     Pieces rows;
     real *normal;     /* (rows, n), or NULL: uniforms are wanted */
@@ -104,13 +115,7 @@ static int fill_some_rows(void *job)
             normal_numbers(f->normal + row * f->n, 0, f->n, stream);
             continue;
         }
-        uint32_t bits[AT_ONCE];
-        for (count i = 0; i < f->n; i++) { /* 53 bits of two words each, in [0, 1) */
-            count place = i % (AT_ONCE / 2);
-            if (place == 0) make_words(stream.key, stream.draw, i / (AT_ONCE / 2), bits);
-            uint64_t both = (uint64_t)bits[2 * place] << 32 | bits[2 * place + 1];
-            f->uniforms[row * f->n + i] = (double)(both >> 11) * 0x1p-53;
-        }
+        uniform_numbers(f->uniforms + row * f->n, f->n, stream);
     }
     return 0;
 }

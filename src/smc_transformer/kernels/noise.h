@@ -1,4 +1,4 @@
-/* Standard normal numbers from a seed and their place in a stream. */
+/* Standard normal and uniform numbers from a seed and their place in a stream. */
 
 #ifndef SMC_TRANSFORMER_NOISE_H
 #define SMC_TRANSFORMER_NOISE_H
@@ -17,5 +17,8 @@ static inline Stream stream_of(uint64_t key, uint64_t step, uint32_t draw)
 
 /* Numbers first, ..., first + n - 1 of a stream; those of the seed s that `fill_normal` makes are stream_of(s, 0, 0). */
 void normal_numbers(real *out, count first, count n, Stream stream);
+
+/* The first n uniform numbers in [0, 1) of a stream. */
+void uniform_numbers(double *out, count n, Stream stream);
 
 #endif

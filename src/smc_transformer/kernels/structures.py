@@ -73,6 +73,27 @@ class Step(ctypes.Structure):
     ]
 
 
+class Contours(ctypes.Structure):
+    """In weights.h."""
+
+    _fields_ = [("n", COUNT), *_fields(POINTER, "root", "lowest", "highest"), *_fields(NUMBER, "constant", "degrees")]
+
+
+class Follow(ctypes.Structure):
+    """In follow.c."""
+
+    _fields_ = [
+        *_fields(COUNT, "batch", "particles", "owners", "capacity", "window", "n_inputs", "n_targets", "n_parameters"),
+        *_fields(COUNT, "adds_last", "scheme"),
+        ("ess_threshold", NUMBER),
+        *_fields(ctypes.c_uint32, "selection", "noise"),
+        *_fields(POINTER, "stream_keys", "position", "n_slots", "last", "previous", "hidden", "keys", "values", "held"),
+        *_fields(POINTER, "trajectories", "log_weights", "informed", "resampled", *PROJECTIONS, "parameters"),
+        *_fields(POINTER, "targets", "log_density", "pit", "root", "lowest", "highest"),
+        *_fields(NUMBER, "constant", "degrees"),
+    ]
+
+
 class Replay(ctypes.Structure):
     """In replay.c."""
 
@@ -132,7 +153,35 @@ class Recurrent(ctypes.Structure):
     ]
 
 
-STRUCTURES = (Strides, Layer, Filter, Step, Replay, Encoder, Paths, Attention, Recurrent)
+class Bank(ctypes.Structure):
+    """In view.c."""
+
+    _fields_ = [
+        *_fields(COUNT, "seasons", "profiles", "smoothers", "origins", "places", "entries"),
+        *_fields(COUNT, "horizon", "stride", "judged_every", "rows_before_judging"),
+        *_fields(NUMBER, "remembered", "size_rate", "profile_level_rate", "profile_level_seasons"),
+        *_fields(NUMBER, "smallest_factor", "largest_factor"),
+        *_fields(POINTER, "lengths", "season_starts", "season_of", "starts", "multiplies", "rates"),
+        *_fields(POINTER, "level_rates", "trend_rates", "damping", "sums"),
+        ("oldest", COUNT),
+        *_fields(POINTER, "n_rows", "n_observed", "silent", "last", "size", "largest", "jump", "profile_entries"),
+        *_fields(POINTER, "latest", "visits", "reference", "level", "trend", "origin_level", "origin_trend"),
+        *_fields(POINTER, "errors", "n_errors"),
+    ]
+
+
+class View(ctypes.Structure):
+    """In view.c."""
+
+    _fields_ = [
+        *_fields(COUNT, "counts", "ready_after"),
+        ("prior", POINTER),
+        *_fields(NUMBER, "noise", "floor", "power", "prior_errors", "prior_noise", "least_noise", "least_unit"),
+        ("smallest", NUMBER),
+    ]
+
+
+STRUCTURES = (Strides, Layer, Filter, Step, Contours, Follow, Replay, Encoder, Paths, Attention, Recurrent, Bank, View)
 
 
 def point(structure: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:

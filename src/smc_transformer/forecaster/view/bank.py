@@ -16,10 +16,15 @@ from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from itertools import product
 from math import gcd
+from operator import is_
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+
+from smc_transformer.kernels.choice import in_c
+from smc_transformer.kernels.structures import Bank as CompiledBank
+from smc_transformer.kernels.view import about_view, bank_of_columns, bank_structure, observe_columns
 
 LEVEL_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)
 TRENDS = ((0.0, 0.0), (0.1, 0.9), (0.1, 0.97))  # rate of the trend, and its damping phi
@@ -85,14 +90,18 @@ class BankState:
     def __len__(self) -> int:
         return len(self.n_rows)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_compiled"}  # pointers of this process
+
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it by names."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        own = vars(self)
+        return {name: own[name] for name in _names()}
 
     @classmethod
     def names(cls) -> list[str]:
         """The names of the arrays."""
-        return [field.name for field in fields(cls)]
+        return list(_names())
 
     def take(self, rows: Any) -> "BankState":
         """Some rows, in memory of their own unless chosen by a slice."""
@@ -109,6 +118,11 @@ class BankState:
         """The rows of several states as one, in memory of its own."""
         parts = [state.arrays() for state in states]
         return BankState(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+@lru_cache(1)
+def _names() -> tuple[str, ...]:
+    return tuple(field.name for field in fields(BankState))
 
 
 @dataclass(frozen=True)
@@ -242,19 +256,46 @@ class Bank:
         """The mean absolute error of each candidate over the horizon; 0 before there is any."""
         return state.errors / np.maximum(state.n_errors, 1e-12)[:, None]
 
-    def observe(self, state: BankState, y: Float[np.ndarray, "row"]) -> None:
-        """Let all columns take their next value, in place; NaN is missing. Columns begin with their first value."""
+    def compiled(self, state: BankState) -> CompiledBank | None:
+        """The state as C sees it; None where numpy has to do the work."""
+        if not in_c([f"the view in numpy: {reason}" for reason in about_view()]):
+            return None
+        arrays = state.arrays()
+        known: tuple[Bank, list[np.ndarray], CompiledBank] | None = vars(state).get("_compiled")
+        if known is not None and known[0] is self and all(map(is_, known[1], arrays.values())):
+            return known[2]
+        named = {"profile_entries" if name == "profiles" else name: array for name, array in arrays.items()}
+        found = bank_of_columns(_structure(self), named, len(state))
+        vars(state)["_compiled"] = (self, list(arrays.values()), found)
+        return found
+
+    def observe(
+        self, state: BankState, y: Float[np.ndarray, "row"], rows: Int[np.ndarray, "row"] | None = None
+    ) -> None:
+        """Let columns take their next value, in place; NaN is missing. Columns begin with their first value.
+
+        All columns, or with `rows` some of them, none twice.
+        """
+        compiled = self.compiled(state)
+        if compiled is not None:
+            observe_columns(compiled, rows, y)
+            return
+        if rows is not None:
+            own = state.take(rows)
+            self.observe(own, y)
+            state.put(rows, own)
+            return
         seen = ~np.isnan(y)
         begun = (state.n_rows > 0) | seen
         first = begun & (state.n_rows == 0)
-        rows = np.flatnonzero(begun)
-        if len(rows) == 0:
+        going = np.flatnonzero(begun)
+        if len(going) == 0:
             return
-        whole = len(rows) == len(state)
-        own = state if whole else state.take(rows)
-        self._observe(own, y[rows], seen[rows], first[rows])
+        whole = len(going) == len(state)
+        own = state if whole else state.take(going)
+        self._observe(own, y[going], seen[going], first[going])
         if not whole:
-            state.put(rows, own)
+            state.put(going, own)
 
     def _observe(
         self, state: BankState, y: Float[np.ndarray, "row"], seen: Bool[np.ndarray, "row"], first: Bool[np.ndarray, "_"]
@@ -435,3 +476,42 @@ class Bank:
         _, multiplies, _ = self._of_profile
         divided = value / np.where(multiplies, np.maximum(entries, 2 * SMALLEST_FACTOR), 1.0)
         return np.concatenate((value, np.where(multiplies, divided, value - entries)), axis=1)
+
+
+@lru_cache(64)
+def _structure(bank: Bank) -> CompiledBank:
+    """The candidates as C sees them."""
+    season, multiplies, rates = bank._of_profile
+    level, trend, damping = bank._rates
+    ages = np.arange(bank.horizon + 1)[:, None]
+    whole = {"lengths": np.array(bank.seasons), "season_starts": bank._season_offsets}
+    whole |= {"season_of": season, "starts": bank._offsets}
+    arrays = {
+        **{name: np.ascontiguousarray(array, dtype=np.int64) for name, array in whole.items()},
+        "multiplies": multiplies.astype(np.uint8),
+        "rates": rates,
+        "level_rates": level,
+        "trend_rates": trend,
+        "damping": damping,
+        "sums": damping * (1 - damping**ages) / (1 - damping),
+    }
+    numbers = {
+        "seasons": len(bank.seasons),
+        "profiles": len(bank.profile_kinds),
+        "smoothers": bank.n_smoothers,
+        "origins": ORIGINS,
+        "places": sum(bank.seasons),
+        "entries": int(bank._lengths.sum()),
+        "horizon": bank.horizon,
+        "stride": bank._stride,
+        "judged_every": bank.judged_every,
+        "rows_before_judging": ROWS_BEFORE_JUDGING,
+        "remembered": 1 - bank.judged_every / bank.memory,
+        "size_rate": SIZE_RATE,
+        "profile_level_rate": PROFILE_LEVEL_RATE,
+        "profile_level_seasons": PROFILE_LEVEL_SEASONS,
+        "smallest_factor": SMALLEST_FACTOR,
+        "largest_factor": LARGEST_FACTOR,
+        "oldest": bank.horizon,
+    }
+    return bank_structure(numbers, arrays)

@@ -16,12 +16,15 @@ them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from smc_transformer.forecaster.view.bank import Bank, BankState
+from smc_transformer.kernels.structures import View as CompiledView
+from smc_transformer.kernels.view import glance_columns, view_structure
 
 POWER = 12.0
 """A candidate's weight is its error to the power -12: measured on rows before those that panels are tested on."""
@@ -107,8 +110,33 @@ class LocalView:
         """Features of a column: known before its value, given to the network as inputs that are known ahead."""
         return n_features(len(self.bank.seasons), self.counts)
 
-    def glance(self, state: BankState, n_steps: int) -> Glance:
-        """What is said about the next rows, from where the series are."""
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_compiled"}  # pointers of this process
+
+    @cached_property
+    def _compiled(self) -> CompiledView:
+        """The constants as C sees them."""
+        numbers = {
+            "counts": int(self.counts),
+            "ready_after": ROWS_OF_QUIET,
+            "noise": self.noise,
+            "floor": self.floor,
+            "power": POWER,
+            "prior_errors": PRIOR_ERRORS,
+            "prior_noise": PRIOR_NOISE,
+            "least_noise": LEAST_NOISE,
+            "least_unit": LEAST_UNIT,
+            "smallest": SMALLEST,
+        }
+        return view_structure(numbers, np.broadcast_to(self.prior, self.bank.n_candidates))
+
+    def glance(self, state: BankState, n_steps: int, rows: Int[np.ndarray, "row"] | None = None) -> Glance:
+        """What is said about the next rows, from where the series are: all of the state, or some `rows` of it."""
+        compiled = self.bank.compiled(state)
+        if compiled is not None:
+            return Glance(*glance_columns(compiled, self._compiled, rows, n_steps, self.n_features))
+        if rows is not None:
+            return self.glance(state.take(rows), n_steps)
         at_once = max(1, NUMBERS_AT_ONCE // (n_steps * self.bank.n_candidates))
         if len(state) > at_once:
             parts = [
