@@ -141,6 +141,20 @@ def test_what_is_not_a_tensor(method, convert, got):
     assert_rejected(method, convert(good_sequences()), TypeError, message)
 
 
+@pytest.mark.parametrize(
+    ("convert", "got"),
+    [
+        (torch.Tensor.to_sparse, "a torch.sparse_coo tensor"),
+        (lambda x: x.to("meta"), "a tensor without values (meta)"),
+        (lambda x: torch.nested.nested_tensor([x[0], x[1, :2]]), "a nested tensor"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_without_rows_of_numbers(method, convert, got):
+    message = f"{{name}} must be a dense tensor with values, got {got}"
+    assert_rejected(method, convert(good_sequences()), TypeError, message)
+
+
 def test_sequences_of_another_type_than_the_model(method):
     message = "{name} is torch.float64 but the model is torch.float32; convert one of them"
     assert_rejected(method, good_sequences().double(), TypeError, message)

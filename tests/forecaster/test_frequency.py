@@ -20,6 +20,8 @@ def test_regular_times(freq, zone):
         return  # days differ in length where clocks change; weeks and quarters with gaps have to be named
     found = infer_frequency([some, times[5:7]])
     assert some.isin(pd.date_range(some[0], some[-1], freq=found)).all()
+    if freq in ("D", "7D"):
+        assert found == freq  # not in hours, which would be told to the network of daily rows
 
 
 def test_whole_numbers():
@@ -40,3 +42,17 @@ def test_whole_numbers():
 def test_irregular_times(series):
     with pytest.raises(IrregularTimesError):
         infer_frequency(series)
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_no_grid_of_thousands_of_years_is_made_for_a_row_far_away(unit, monkeypatch):
+    """Of the year 9999, or the last that nanoseconds have: a grid of days or weeks would take minutes to make."""
+    far = {"ns": "2262-04-11"}.get(unit, "9999-12-31")
+    times = pd.DatetimeIndex([*map(str, pd.date_range("2024-01-01", periods=9).date), far]).as_unit(unit)
+
+    def made(*_, **__):
+        raise AssertionError("a grid was made")
+
+    monkeypatch.setattr(pd, "date_range", made)
+    assert infer_frequency([times]) == "D"
+    infer_frequency([times[-2:]])  # two rows have no other step than theirs

@@ -1,13 +1,19 @@
 """Where commands write: refused before the work, in one line; and standard files that are closed or full."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
+import matplotlib.figure
+import pandas as pd
 import pytest
 from helpers.command_tables import fails, run
 from helpers.forecaster_tables import make, walks
 
+from smc_transformer.cli import tables
 from smc_transformer.forecaster import Forecaster
 
 
@@ -70,3 +76,67 @@ def test_standard_files_that_are_closed_or_full(model, command, code, words):
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") <= 1
+
+
+FULL = OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("command", ["table", "packed table", "parquet", "picture", "page"])
+def test_what_was_there_survives_a_disk_that_fills_while_results_are_written(
+    capsys, model, tmp_path, monkeypatch, command
+):
+    endings = {"table": "csv", "packed table": "csv.gz", "parquet": "parquet", "picture": "png", "page": "html"}
+    name = f"x.{endings[command]}"
+    out = tmp_path / name
+    out.write_text("what was there")
+    monkeypatch.setattr(pd.DataFrame, "to_csv", half_written)
+    monkeypatch.setattr(tables, "opened", half_opened)
+    monkeypatch.setattr(matplotlib.figure.Figure, "savefig", half_written)
+    monkeypatch.setattr(Path, "write_text", lambda file, *_, **__: half_written(None, file))
+    options = {"picture": ("predict", model, "--json", "--plot"), "page": ("report", model, "--out")}
+    arguments = options.get(command, ("predict", model, "--out"))
+    message = fails(capsys, 1, *arguments, out, "--paths", 5)
+    assert "No space left on device" in message
+    assert name in message
+    monkeypatch.undo()
+    assert out.read_text() == "what was there"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def half_written(_, file, *arguments, **options):
+    with open(file, "w") as half:
+        half.write("half of it")
+    raise FULL
+
+
+@contextlib.contextmanager
+def half_opened(file, mode):
+    half_written(None, file)
+    yield
+
+
+def test_results_keep_the_mode_and_the_links_of_the_files_that_they_replace(capsys, model, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    goal, link = tmp_path / "elsewhere" / "x.csv", tmp_path / "x.csv"
+    goal.write_text("")
+    goal.chmod(0o600)
+    link.symlink_to(goal)
+    assert run(capsys, "predict", model, "--out", link, "--paths", 5)[0] == 0
+    assert link.is_symlink()
+    assert goal.read_text().startswith("unique_id,ds,y,")
+    assert goal.stat().st_mode & 0o777 == 0o600
+
+
+def test_results_go_into_devices_and_pipes_as_they_are(model):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no full device on this system")
+    done = shell("$SMCT predict $MODEL --paths 5 --out /dev/full", model)
+    assert done.returncode == 1
+    assert done.stderr == "smct: [Errno 28] No space left on device: '/dev/full'\n"
+    done = shell("$SMCT predict $MODEL --paths 5 --out /dev/stdout | head -c 9", model)
+    assert done.stdout == "unique_id"
+
+
+def test_an_archive_names_what_is_in_it_by_its_own_name(capsys, model, tmp_path):
+    assert run(capsys, "predict", model, "--out", tmp_path / "x.csv.zip", "--paths", 5)[0] == 0
+    assert zipfile.ZipFile(tmp_path / "x.csv.zip").namelist() == ["x.csv"]

@@ -37,6 +37,17 @@ def failing(*files: Path | str | None) -> Iterator[None]:
         raise CommandError(f"{where}: {said}" if where else said) from error
 
 
+@contextmanager
+def naming(file: Path | str) -> Iterator[None]:
+    """Say of which file an error of the system speaks: it does not itself, where a disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(file)) from None
+
+
 def check_installed(package: str, need: str, extra: str) -> None:
     """Fail before the work, not after it, without a package that its result needs."""
     try:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.errors import TableFileError, UsageError, failing
+from smc_transformer.cli.errors import TableFileError, UsageError, failing, naming
 from smc_transformer.cli.options import Commands, add_command, add_json, percentage, positive, seed
 from smc_transformer.cli.reading import FILES, add_reading_options, read_for_model
 
@@ -91,7 +91,7 @@ def opened_model(options: argparse.Namespace) -> "Iterator[Forecaster]":
     with writer:
         forecaster = load_model(options.model)
         yield forecaster
-        with failing(options.model):
+        with failing(options.model), naming(options.model):
             writer.save(forecaster.fitted)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from smc_transformer.cli.compression import compression_of, opened, unpacking
 from smc_transformer.cli.errors import TableFileError
+from smc_transformer.support.durable import whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,12 +61,12 @@ def write_table(table: "pd.DataFrame", path: Path | str) -> None:
         table.to_csv(sys.stdout, index=False)
         return
     check_ending(path)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
     if kind_of(path) in PARQUET:
         _write_parquet(table, Path(path))
         return
     try:
-        table.to_csv(path, index=False, sep="\t" if kind_of(path) == ".tsv" else ",")
+        with whole(Path(path)) as file:
+            table.to_csv(file, index=False, sep="\t" if kind_of(path) == ".tsv" else ",")
     except ImportError as error:  # of a compression
         raise TableFileError(f"{path} cannot be written: {error}") from None
 
@@ -176,7 +177,7 @@ def _write_parquet(table: "pd.DataFrame", path: Path) -> None:
         table.to_parquet(packed, index=False)
     except (ValueError, TypeError) as error:  # such as a column of numbers and text
         raise TableFileError(f"{path} cannot be written as Parquet: {error}") from None
-    with opened(path, "w") as file:
+    with whole(path) as unfinished, opened(unfinished, "w") as file:
         file.write(packed.getvalue())
 
 

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.errors import CommandError, check_installed, failing
+from smc_transformer.cli.errors import CommandError, check_installed, failing, naming
 from smc_transformer.cli.tables import STANDARD, check_ending, write_table
 from smc_transformer.support.as_json import plain
+from smc_transformer.support.durable import whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +38,9 @@ def put_table(table: "pd.DataFrame", out: Path | None, *, quiet: bool) -> None:
     """Write a table to a file, or as CSV to standard output unless JSON goes there (`quiet`)."""
     if out is None and quiet:
         return
-    with failing():
-        write_table(table, STANDARD if out is None else out)
+    to = STANDARD if out is None else out
+    with failing(), naming("standard output" if str(to) == STANDARD else to):
+        write_table(table, to)
     if out is not None and not quiet and str(out) != STANDARD:
         say(f"{out}: {len(table)} rows")
 
@@ -77,8 +79,7 @@ def check_place(path: Path) -> None:
 
 def put_picture(figure: "Figure", path: Path, *, quiet: bool) -> None:
     """Save a picture in the format that its name ends with."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with failing(path):
-        figure.savefig(path, dpi=150)
+    with failing(path), naming(path), whole(path) as file:
+        figure.savefig(file, dpi=150, format=path.suffix.lower().removeprefix(".") or "png")
     if not quiet:
         say(f"{path}: picture")

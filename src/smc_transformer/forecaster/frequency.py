@@ -18,6 +18,8 @@ Frequency: TypeAlias = str | int
 whole-number times."""
 CALENDAR = ("YS", "YE", "QS", "QE", "MS", "ME", "W-SUN", "W-MON", "B")
 """Steps of unequal length, or bound to days, that are tried; the longest that all times lie on is taken."""
+_LONGEST_DAYS = {"Y": 366, "Q": 92, "M": 31, "W": 7, "B": 3}
+"""Between two times of such a grid, by its first letter."""
 
 FARTHEST = 2**62
 """Of whole-number times."""
@@ -145,8 +147,11 @@ def infer_frequency(series: Sequence[pd.Index]) -> Frequency:
             return step
     unit = several[0].unit  # one column has one unit
     steps = np.concatenate([np.diff(times.as_unit(unit).asi8) for times in several])
-    smallest = _common_step(steps, lambda step: str(pd.Timedelta(step, unit)))
-    return str(pd.tseries.frequencies.to_offset(pd.Timedelta(smallest, unit)).freqstr)
+    smallest = pd.Timedelta(_common_step(steps, lambda step: str(pd.Timedelta(step, unit))), unit)
+    days = smallest / pd.Timedelta(days=1)
+    if several[0].tz is None and days == int(days):  # pandas would say hours; in a zone, days are no 24 of them
+        return "D" if days == 1 else f"{int(days)}D"
+    return str(pd.tseries.frequencies.to_offset(smallest).freqstr)
 
 
 def _common_step(steps: Int[np.ndarray, "step"], text: Callable[[int], str]) -> int:
@@ -169,7 +174,10 @@ def _frequency(times: pd.DatetimeIndex) -> str | None:
 
 
 def _lie_on(series: Sequence[pd.DatetimeIndex], step: str) -> bool:
+    # A grid on which most places are empty is not that of the series: it is not made, as it may be one of 8000 years.
+    n_times, longest = sum(map(len, series)), 86400 * _LONGEST_DAYS[step[0]]
+    if sum(int(times.asi8[-1] - times.asi8[0]) / _UNITS[times.unit] // longest for times in series) >= 2 * n_times:
+        return False
     grids = [pd.date_range(times[0], times[-1], freq=step) for times in series]
-    # A grid on which most places are empty is not that of the series.
-    few_gaps = 2 * sum(map(len, series)) > sum(map(len, grids))
+    few_gaps = 2 * n_times > sum(map(len, grids))
     return few_gaps and all(times.isin(grid).all() for times, grid in zip(series, grids, strict=True))

@@ -36,7 +36,7 @@ static inline float log_positive(float x)
 {
     union { float number; int32_t bits; } part = { x };
     int32_t exponent = (part.bits - 0x3f3504f3) >> 23; /* mantissa in [sqrt(1/2), sqrt(2)) */
-    part.bits -= exponent << 23;
+    part.bits -= exponent * (1 << 23); /* not exponent << 23: it may be negative */
     float u = (part.number - 1) / (part.number + 1), s = u * u;
     return exponent * 0.693147181f
          + 2 * u * (1 + s * (0.333333333f + s * (0.2f + s * (0.142857143f + s * 0.111111111f))));

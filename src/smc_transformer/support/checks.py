@@ -72,8 +72,9 @@ def check_sequences(
         raise TypeError(f"{name} must be a torch.Tensor of shape (batch, time, {n_features}), got {type(x).__name__}")
     if not x.is_floating_point():
         raise TypeError(f"{name} must hold floating-point numbers, got {x.dtype}; convert it with {name}.float()")
-    if x.layout != torch.strided or x.device.type == "meta":
+    if x.layout != torch.strided or x.device.type == "meta" or x.is_nested:
         kind = "a tensor without values (meta)" if x.device.type == "meta" else f"a {x.layout} tensor"
+        kind = "a nested tensor" if x.is_nested else kind
         raise TypeError(f"{name} must be a dense tensor with values, got {kind}")
     if x.ndim != 3:
         raise ValueError(f"{name} must have 3 axes (batch, time, {n_features}), got {x.ndim} axes: {tuple(x.shape)}")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +28,27 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             unfinished.unlink()
         raise
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A path of the same name to write results to; the file takes the place of the one at `path` in the end.
+
+    After an error what was there is there. Folders are made. Devices, pipes, and files in a folder that cannot be
+    written to are written as they are.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    goal = path.resolve()  # a link stays a link
+    if (goal.exists() and not goal.is_file()) or not os.access(goal.parent, os.W_OK):
+        yield path
+        return
+    # In a folder of its own, as archives keep the name of what was packed into them.
+    with tempfile.TemporaryDirectory(prefix=f"{UNFINISHED}-", dir=goal.parent) as folder:
+        unfinished = Path(folder) / goal.name
+        yield unfinished
+        if goal.exists():
+            unfinished.chmod(goal.stat().st_mode & 0o777)
+        os.replace(unfinished, goal)
 
 
 def sync_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ example: smct report model --data data.csv --backtest 3 --out report.html
 import argparse
 from pathlib import Path
 
-from smc_transformer.cli.errors import UsageError, check_installed, failing
+from smc_transformer.cli.errors import UsageError, check_installed, failing, naming
 from smc_transformer.cli.model import add_data, add_forecast, add_model_command, load_model
 from smc_transformer.cli.options import Commands, seed
 from smc_transformer.cli.reading import read_for_model
@@ -41,7 +41,8 @@ def _run(options: argparse.Namespace) -> None:
 
         settings = {"n_paths": options.paths, "seed": options.seed, "title": options.title}
         page = collect_page(forecaster, table, backtest=options.backtest, h=options.horizon, future=future, **settings)
-    write_page(page, options.out)
+    with naming(options.out):
+        write_page(page, options.out)
     if options.json:
         say_json({"page": str(options.out), "series": len(page.series), "backtest": options.backtest})
     else:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from smc_transformer.report.page.data import ReportPage
+from smc_transformer.support.durable import whole
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -24,8 +25,8 @@ def write_page(page: ReportPage, path: str | Path) -> Path:
         The path.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render_page(page), encoding="utf-8")
+    with whole(path) as file:
+        file.write_text(render_page(page), encoding="utf-8")
     return path
 
 

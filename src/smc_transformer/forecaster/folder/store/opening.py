@@ -56,8 +56,12 @@ def make_store(folder: Path, fit: str, begin: Recorded, url: str | None = None) 
     if address is None:
         unfinished = folder / (LOCAL + UNFINISHED)
         unfinished.unlink(missing_ok=True)
-        Store(SQLite(unfinished, writing=True), fit, begin).close()
-        os.replace(unfinished, folder / LOCAL)
+        try:
+            Store(SQLite(unfinished, writing=True), fit, begin).close()
+            os.replace(unfinished, folder / LOCAL)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
         sync_folder(folder)
         return Store(SQLite(folder / LOCAL, writing=True), fit)
     database = PostgreSQL(address, writing=True)
