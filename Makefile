@@ -37,7 +37,7 @@ test-sktime: setup  ## Run sktime's own checks, and ours, on the forecaster of s
 	$(LIMIT) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/adapters/sktime
 
 test-gluonts: $(GLUONTS)/.ready  ## The same for GluonTS, in an environment of its own: it needs an older pandas
-	$(LIMIT) $(GLUONTS)/bin/python -m pytest --numprocesses 2 --dist worksteal tests/adapters/gluonts
+	$(LIMIT) $(GLUONTS)/bin/python -m pytest --numprocesses 2 --dist worksteal tests/adapters/gluonts tests/test_other_libraries.py::test_the_part_of_gluonts_runs
 
 test-lowest: $(LOWEST)/.ready  ## Read and forecast tables with the oldest pandas, polars and pyarrow that are allowed
 	$(LIMIT) $(LOWEST)/bin/python -m pytest --numprocesses 2 --dist worksteal $(LOWEST_TESTS)
@@ -57,8 +57,14 @@ $(LOWEST)/.ready: pyproject.toml tests/lowest_requirements.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-test-engines: $(ENGINES)/.ready  ## Run the tests of Spark, Dask, Ray and Bytewax, which need Java 17 and .venv-engines
-	timeout --kill-after 30 900 $(ENGINES)/bin/python -m pytest --durations 5 tests/engines
+# One engine at a time, each with a limit of its own: beside each other they starve on two cores. All are tried.
+test-engines: $(ENGINES)/.ready  ## Run the tests of Spark (needs Java 17), Dask, Ray and Bytewax, in an environment of their own
+	@failed=; for tests in spark dask ray "not (spark or dask or ray)"; do \
+	  echo "== tests of engines: $$tests"; \
+	  timeout --kill-after 30 $(or $(SECONDS_EACH),300) $(ENGINES)/bin/python -m pytest --durations 5 -k "$$tests" tests/engines \
+	    || failed="$$failed [$$tests]"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 $(ENGINES)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(ENGINES)
@@ -77,7 +83,7 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-check: lint types test  ## What CI runs
+check: lint types test  ## What CI runs first (.ci/run has the rest)
 
 wheel: setup  ## Build dist/: a wheel with compiled kernels for this platform, and the source distribution
 	rm -rf dist

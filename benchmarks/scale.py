@@ -2,6 +2,7 @@
 
     python -m benchmarks.scale rates --out rates.json                    # each verb, one thread, no engine
     python -m benchmarks.scale spark --series 20000 --out spark.json     # predict on local[2], from Parquet to Parquet
+                                                                         # (--partitions 100: ten to a tenth)
     torchrun --nproc-per-node 2 -m benchmarks.scale training --out training.json
 
 Series are simulated, and the model has its default size; its weights are those of a short training, as speed does not
@@ -112,7 +113,7 @@ def measure_spark(options):
         "paths": options.paths,
         "seconds": ended - started,
         "partitions written after seconds": ends,
-        "tenths": _tenths(folder / "workers.jsonl", ends),
+        "tenths": _tenths(folder / "workers.jsonl", ends, options.series),
     }
 
 
@@ -126,28 +127,35 @@ def _watch(out, lines, started, done):
         lines.flush()
 
 
-def _tenths(path, ends):
-    """For each tenth of the partitions: seconds of the clock and of the workers, and the most that a worker held."""
+def _tenths(path, ends, n_series):
+    """For each tenth of the partitions: its time, what workers have used for it, and the most that one held.
+
+    The first tenth begins with the first partition written: the shuffle, and the imports of the workers, go before.
+    """
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    found, start = [], ends[0]  # the shuffle, and the first partition of each worker, go before
+    times, used = [line["seconds"] for line in lines], _used(lines)
+    found, start = [], ends[0]
     for tenth in range(1, 11):
         end = ends[max(1, round(tenth * len(ends) / 10)) - 1]
-        within = [line for line in lines if start <= line["seconds"] <= end]
-        used = _used(within)
-        most = max((one["megabytes"] for line in within for one in line["workers"].values()), default=None)
-        n_partitions = sum(start < one <= end for one in ends)
-        rates = {"seconds": end - start, "partitions": n_partitions, "cpu seconds between samples": used}
-        found.append({**rates, "most MB of a worker": most})
+        held = [
+            one["megabytes"] for line in lines if start <= line["seconds"] <= end for one in line["workers"].values()
+        ]
+        cpu = float(np.interp(end, times, used) - np.interp(start, times, used))
+        done = sum(start < one <= end for one in ends) * n_series / len(ends)
+        rate = done / cpu if cpu > 0 else None
+        seconds = {"seconds": end - start, "cpu seconds of workers": cpu, "series a cpu second": rate}
+        found.append({"series": done, **seconds, "most MB of a worker": max(held, default=None)})
         start = end
     return found
 
 
 def _used(lines):
-    """Seconds of the processor that workers have used between the first and the last of some samples."""
-    if not lines:
-        return None
-    first, last = lines[0]["workers"], lines[-1]["workers"]
-    return sum(one["cpu_seconds"] - first.get(pid, {"cpu_seconds": 0.0})["cpu_seconds"] for pid, one in last.items())
+    """Seconds of the processor up to each sample, of all workers that there have been."""
+    known, found = {}, []
+    for line in lines:
+        known.update({pid: one["cpu_seconds"] for pid, one in line["workers"].items()})
+        found.append(sum(known.values()))
+    return found
 
 
 def measure_training(options):

@@ -1,4 +1,8 @@
-"""Local clusters of two workers, each started once. `make test-engines` installs them; elsewhere they are skipped."""
+"""Local clusters of two workers, each started once. `make test-engines` installs them; elsewhere they are skipped.
+
+It runs pytest once for each engine, by its name in that of the test, and once for the rest: engines beside each
+other share two cores, and to the test that kills a worker any process below its own that has loaded torch is one.
+"""
 
 import importlib.util
 import signal

@@ -62,7 +62,7 @@ def assert_is_the_forecast(folder, out):
 
 
 @needs_dask
-def test_without_an_address_workers_of_this_machine_do_it(folder, tmp_path):
+def test_without_an_address_dask_has_workers_of_this_machine(folder, tmp_path):
     assert predict(folder, "--engine", "dask", "--data", folder / "data", "--out", tmp_path / "out") == 0
     assert_is_the_forecast(folder, tmp_path / "out")
 
@@ -116,7 +116,7 @@ def doubled(cell, profile, data_dir):
     return {"seed": cell.seed, "process": os.getpid()}
 
 
-def test_cells_run_on_a_cluster_and_are_stored_here(dask):
+def test_cells_run_on_a_dask_cluster_and_are_stored_here(dask):
     from smct_paper.experiments.dask_workers import work_through_dask
     from smct_paper.experiments.grid import Choice, select_cells
     from smct_paper.experiments.profiles import QUICK

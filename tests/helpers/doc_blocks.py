@@ -12,10 +12,11 @@ from smc_transformer.forecaster.settings import TrainingSettings
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def python_of(page, heading):
-    """The Python blocks below a heading of the second level, in order."""
-    text = (DOCS / page).read_text(encoding="utf-8")
-    (section,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+def python_of(page, heading, level=2):
+    """The Python blocks below a heading, in order, up to the next of its level or above."""
+    text, marks = (DOCS / page).read_text(encoding="utf-8"), "#" * level
+    pattern = rf"^{marks} {re.escape(heading)}\n(.*?)(?=^#{{2,{level}}} |\Z)"
+    (section,) = re.findall(pattern, text, re.DOTALL | re.MULTILINE)
     blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     assert blocks
     return "\n".join(blocks)
@@ -36,6 +37,14 @@ def monthly_sales():
         parts.append(pd.DataFrame({"unique_id": shop, "ds": months, "y": y, "price": price}))
     whole = pd.concat(parts, ignore_index=True)
     place = whole.groupby("unique_id").cumcount()
-    ahead = pd.date_range("2024-01-01", periods=12, freq="MS")
-    prices = pd.DataFrame({"unique_id": np.repeat(["a", "b"], 12), "ds": np.tile(ahead, 2), "price": 2.5})
-    return {"sales": whole[place < 72].reset_index(drop=True), "prices": prices, "new_month": whole[place == 72]}
+    return {
+        "sales": whole[place < 72].reset_index(drop=True),
+        "prices": _prices_from("2024-01-01"),
+        "new_month": whole[place == 72],
+        "later_prices": _prices_from("2024-02-01"),
+    }
+
+
+def _prices_from(month):
+    ahead = pd.date_range(month, periods=12, freq="MS")
+    return pd.DataFrame({"unique_id": np.repeat(["a", "b"], 12), "ds": np.tile(ahead, 2), "price": 2.5})
