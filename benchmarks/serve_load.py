@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -101,14 +102,16 @@ def main():
     parser.add_argument("--rows", type=int, default=100, help="of each request")
     parser.add_argument("--particles", type=int, default=64)
     parser.add_argument("--horizon", default="0", help="steps ahead in the stored answers; 0: none")
-    parser.add_argument("--model", type=Path, help="folder to keep the model in")
+    parser.add_argument("--model", type=Path, help="made there if it is not there yet; the server gets a copy")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = options.model or Path(temporary) / "model"
+        model, folder = options.model or Path(temporary) / "model", Path(temporary) / "served"
         begin = LENGTH
         begun = time.perf_counter()
-        fitted(folder, options.series, options.particles)
-        print(f"fitted, {options.series} series followed: {time.perf_counter() - begun:.0f} s", flush=True)
+        if not model.exists():
+            fitted(model, options.series, options.particles)
+            print(f"fitted, {options.series} series followed: {time.perf_counter() - begun:.0f} s", flush=True)
+        shutil.copytree(model, folder)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]

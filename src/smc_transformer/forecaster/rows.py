@@ -129,6 +129,8 @@ def future_series(row: Row, settings: Settings, horizon: int) -> Series:
 def row_series(cells: dict[str, Any], fitted: Fitted) -> Name:
     """The series that an object of JSON is an observation of."""
     column, known = fitted.settings.id_column, fitted.following.series
+    if isinstance(text := cells.get(column), str) and text in known:  # as mostly
+        return text
     if column not in cells:
         if len(known) == 1:
             return next(iter(known))

@@ -22,8 +22,11 @@ from smc_transformer.serve.recent import Recent, Surprise
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY = 256
+LOOK_EVERY = 1024
 """Rows after which it is looked which states are to be saved."""
+SPREAD = 2
+"""How many times as many states may be saved at once as become due on average. Series that began together are due
+together: their states are then saved over the rows of half as long again, and no batch waits for all of them."""
 
 Answers: TypeAlias = list[Taken | RowError]
 Listener: TypeAlias = Callable[[list[dict[str, Any]], list[Surprise]], None]
@@ -172,8 +175,7 @@ class Worker:
         self._tell(answers)
         self._n_unlooked += len(answers)
         if self._n_unlooked >= LOOK_EVERY:
-            # At most as many series as rows have come: states never fall behind, and no batch waits for all of them.
-            self._save(self._n_unlooked)
+            self._save(-(-SPREAD * self._n_unlooked // self._save_every))
             self._n_unlooked = 0
 
     def _fail(self, error: BaseException, entries: Sequence[_Rows]) -> None:

@@ -63,7 +63,7 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
         """Save in the store the states of series that have got so many rows since they were saved, at most so many."""
         assert self.store is not None
         self._check()
-        names = self.store.fresh(at_least)[:most]
+        names = self.store.fresh(at_least, most)
         for start in range(0, max(1, len(names)), STATES_AT_ONCE):  # once also if there were lines with errors only
             chosen = names[start : start + STATES_AT_ONCE]
             # The round is in the bytes too, under their checksum: a wrong one would hide rows, or replay them.
