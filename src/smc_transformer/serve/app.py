@@ -39,6 +39,7 @@ class Health(BaseModel):
     status: str
     reason: str | None
     series: int
+    series_retired: int
     rows_taken: int
     rows_queued: int
     saved_seconds_ago: float
@@ -81,7 +82,8 @@ def make_app(
         document = {
             "status": "ok" if reason is None else "failing",
             "reason": reason,
-            "series": len(worker.service.forecaster.series),
+            "series": worker.service.n_series,
+            "series_retired": len(worker.service.retired.away),
             "rows_taken": worker.service.n_taken,
             "rows_queued": worker.n_queued,
             "saved_seconds_ago": time.time() - worker.saved_at,

@@ -177,6 +177,13 @@ class Store:
         for series in put:
             self._fresh.pop(series, None)
 
+    def state(self, name: Name) -> SavedState:
+        """The state of a series, which must have been saved."""
+        found = self._database.run("SELECT series, round, state FROM states WHERE series = ?", (json.dumps(name),))
+        if not found:
+            raise StoreError(f"{self.place} is damaged: the state of series {json.dumps(name)} is missing")
+        return self._state(*found[0])
+
     def mark_saved(self, keep: int = KEPT) -> None:
         """Write down that the states in the folder hold all rows; of each series that many rows are kept."""
         after = {**self._document, "saved": self._document["round"], "pending": 0, "pending_lines": 0}
