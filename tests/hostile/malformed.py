@@ -22,6 +22,8 @@ from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+PARTIAL = ("truncated", "chunks", "noise", "methods")
+"""Kinds that may end before a request does."""
 TOKEN = "0123456789abcdef-token"
 GOOD_EVERY = 25
 MAY_BE = {429, 503}
@@ -149,17 +151,26 @@ class Malformed:
         return bytes(self.chance.randrange(256) for _ in range(self.chance.randrange(1, 300))) + b"\r\n\r\n"
 
 
-def answer(port, given, seconds=60):
-    """The status (None: the connection was closed without a word) and the text of an answer."""
-    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+def answer(port, given, *, is_whole, is_gone):
+    """The status (None: there was no answer) and the text of an answer.
+
+    What `is_whole` must be answered; for more of the others the server may wait, but we leave. Who `is_gone` leaves at
+    once.
+    """
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         found = b""
         try:
             connection.sendall(given)
-            connection.shutdown(socket.SHUT_WR)
+            if is_gone:
+                connection.shutdown(socket.SHUT_WR)
+            connection.settimeout(60 if is_whole else 0.05)
             while part := connection.recv(2**16):
                 found += part
         except (BrokenPipeError, ConnectionResetError):  # it has heard enough
             pass
+        except TimeoutError:
+            if is_whole:
+                raise
     head = found.split(b"\r\n", 1)[0].split(b" ")
     return (int(head[1]) if len(head) > 1 and head[1].isdigit() else None), found
 
@@ -215,11 +226,14 @@ def run(saved, folder, n_requests, seed):
             kind, given = requests.one()
             sent[kind] += 1
             try:
-                status, text = answer(client.base_url.port, given)
+                is_gone = requests.chance.random() < 0.1
+                status, text = answer(client.base_url.port, given, is_whole=kind not in PARTIAL, is_gone=is_gone)
             except OSError as error:
                 bad.append(f"{kind}: {type(error).__name__}: {error}: {given[:300]!r}")
                 continue
             statuses[status] += 1
+            if status is None and kind not in PARTIAL and not is_gone:
+                bad.append(f"{kind}: no answer: {given[:300]!r}")
             if (status or 0) >= 500 and status not in MAY_BE:
                 bad.append(f"{kind}: {status}: {given[:300]!r}: {text[-300:]!r}")
             if b"Traceback" in text or b"site-packages" in text:
