@@ -2,9 +2,9 @@
 
     python -m benchmarks.serve_load --series 10000 --seconds 60
 
-prints rows a second, the median and the 99th percentile of the time to an answer, and at each tenth of the time the rows
-a second since the last and the memory of the server. The client keeps a number of requests in flight, each with rows of
-different series. On a machine that others use, the processor time of the server says more than the clock.
+prints rows a second, the median and the 99th percentile of the time to an answer, and for each tenth of the time the
+rows a second and the memory of the server. The client keeps a number of requests in flight, each with rows of different
+series. On a machine that others use, the processor time of the server says more than the clock.
 """
 
 import argparse

@@ -212,3 +212,22 @@ def test_the_stop_answers_what_was_taken_and_refuses_what_comes_later(folder):
         stopping.join(60)
         assert taken.result(timeout=0)[0].is_new
     assert Forecaster.load(folder).fitted.following.series["a"].last_time == 40
+
+
+def test_states_are_saved_in_turn_and_never_all_at_once(folder, monkeypatch):
+    """Series that are due together: each look saves about twice as many as become due between two looks."""
+    saved, put = [], Store.put_states
+
+    def counted(self, states, **options):
+        saved.append(sorted(states))
+        put(self, states, **options)
+
+    monkeypatch.setattr(Store, "put_states", counted)
+    monkeypatch.setattr("smc_transformer.serve.worker.LOOK_EVERY", 3)
+    with serving(folder, save_every=4, horizon=0) as client:
+        for time in range(40, 50):
+            assert client.post("/rows", json=[row(name, time) for name in "abc"]).json()["accepted"] == 3
+        during = [names for names in saved if names]
+    assert {len(names) for names in during} <= {1, 2}
+    assert sum(map(len, during)) >= 6  # 30 rows, 4 of each
+    assert {name for names in during for name in names} == {"a", "b", "c"}
