@@ -14,7 +14,7 @@ MLFLOW := .venv-mlflow
 LIMIT  := timeout 1800
 
 .PHONY: help setup demo test test-sktime test-gluonts test-lowest test-engines test-mlflow check lint types wheel docs \
-	fuzz kills sanitize bench peers clean
+	fuzz kills malformed sanitize bench peers clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -110,8 +110,12 @@ $(MLFLOW)/.ready: pyproject.toml tests/adapters/mlflow_requirements.txt
 fuzz: setup  ## Try hostile input for some minutes (FUZZ=60 for an hour): crashes, hangs, foreign errors
 	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(FUZZ),10)
 
-kills: setup  ## Kill fit, save, update and stream at random moments (KILLS=50 of each)
+kills: setup  ## Kill fit, save, update, stream and the server at random moments (KILLS=50 of each)
 	$(BIN)/python tests/hostile/kills.py --kills $(or $(KILLS),10)
+	$(BIN)/python tests/hostile/server_kills.py --kills $(or $(KILLS),10)
+
+malformed: setup  ## Send malformed requests to the server (REQUESTS=10000)
+	$(BIN)/python tests/hostile/malformed.py --requests $(or $(REQUESTS),1000)
 
 sanitize: setup  ## The kernels under AddressSanitizer and UndefinedBehaviorSanitizer (TOOL=valgrind: under valgrind)
 	PYTHON=$(BIN)/python tests/sanitize/run $(or $(TOOL),address) $(ARGUMENTS)

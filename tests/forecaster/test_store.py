@@ -112,6 +112,56 @@ def test_rows_that_states_hold_are_not_replayed_and_the_last_of_each_series_are_
     store.close()
 
 
+def test_rows_of_states_that_were_saved_in_turn(tmp_path, url):
+    store = opened(tmp_path, url)
+    for time in range(6):
+        store.append([[row("a", time), row("b", time)]], lines=2)
+    assert store.fresh(6, most=1) == ["a"]
+    assert store.fresh(7) == []
+    store.put_states({"a": b"state of a"}, keep=2)
+    store.append([[row("a", 6)], [row("b", 6)]], lines=2)
+    store.close()
+    store = opened(tmp_path, url)
+    assert store.fresh() == ["b", "a"]  # b has waited longer
+    assert [len(one.rows) for one in store.recorded().rounds] == [2, 1, 1, 1, 1, 1, 1]
+    assert store.state("a")[1:] == (6, b"state of a")
+    store.put_states({"b": b"state of b"})
+    assert [[cells["ds"] for cells in one.rows] for one in store.recorded().rounds] == [[6]]
+    store.put_states({"a": b"later"})
+    assert (store.recorded().rounds, store.n_pending) == ((), 0)
+    store.close()
+
+
+def test_a_state_that_is_gone_is_missed(tmp_path, url):
+    """Its rows would be replayed on top of an older state, some of them forgotten meanwhile."""
+    store = opened(tmp_path, url)
+    for time in range(6):
+        store.append([[row("a", time), row("b", time)]], lines=2)
+    store.put_states({"a": b"state"}, keep=2)
+    store._database.run("DELETE FROM states")
+    with pytest.raises(StoreError, match="of 6 rows 8 are there"):
+        store.recorded()
+    store.close()
+
+
+def test_a_store_of_the_first_version_is_read(tmp_path, url):
+    """It counted all rows since the oldest state, also those that states hold."""
+    store = opened(tmp_path, url)
+    for time in range(6):
+        store.append([[row("a", time), row("b", time)]], lines=2)
+    store.put_states({"a": b"state"})
+    store._write_document({**store._document, "version": 1, "pending": 12})
+    store.close()
+    store = opened(tmp_path, url)
+    assert sum(len(one.rows) for one in store.recorded().rounds) == 6
+    store.append([[row("a", 6)]], lines=1)
+    assert sum(len(one.rows) for one in store.recorded().rounds) == 7
+    store._write_document({**store._document, "version": 1, "pending": 12})
+    with pytest.raises(StoreError, match="of 12 rows 13 are there"):
+        store.recorded()
+    store.close()
+
+
 def test_a_store_of_another_fit_is_refused(tmp_path, url):
     opened(tmp_path, url).close()
     database = SQLite(tmp_path / "x.sqlite", writing=True) if url is None else PostgreSQL(url, writing=True)

@@ -4,12 +4,14 @@ The process that is killed is forked from this one, so that a kill costs a momen
 `SMC_TRANSFORMER_KILLS=200` makes as many kills.
 """
 
+import importlib.util
 import itertools
 import json
 import os
 import random
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -62,11 +64,24 @@ def batches(lines):
 def serve_until_killed(folder, url, lines, out):
     """What a child process does: answer all lines that have not been answered, and write the answers down."""
     torch.set_num_threads(1)
-    service = Service(folder, store=url, **SETTINGS)
+    retire_after = random.Random(os.getpid()).choice([None, 1e-6])  # whether series are in memory or away
+    service = Service(folder, store=url, retire_after=retire_after, **SETTINGS)
     with out.open("a") as file:
         for answers in itertools.chain([service.last_answers], service.answers(batches(lines), skip=service.n_taken)):
             file.writelines(json.dumps(answer) + "\n" for answer in answers)
             file.flush()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("uvicorn") is None, reason="needs the extra serve")
+def test_a_server_killed_at_random_moments(saved, tmp_path):
+    """`server_kills.py` makes as many kills as one likes."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from server_kills import run
+
+    found = run(saved, tmp_path, 3, 7, "--retire-after", "0.05s")
+    assert found["bad"] == []
+    assert sum(found["kills"].values()) == 3
+    assert found["rows"] > 0
 
 
 def states(folder):

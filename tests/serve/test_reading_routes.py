@@ -2,6 +2,7 @@
 
 import io
 import threading
+import time
 
 import pandas as pd
 import pytest
@@ -96,7 +97,7 @@ def test_the_history_of_a_series_has_the_forecasts_that_it_had(client):
 
 def test_series_are_found_by_part_of_their_name(client):
     found = client.get("/series", params={"contains": "B"}).json()
-    assert found == {"total": 1, "series": [{"series": "b", "last_time": 39}]}
+    assert found == {"total": 1, "series": [{"series": "b", "last_time": 39, "retired": False}]}
     assert [one["series"] for one in client.get("/series", params={"skip": 1}).json()["series"]] == ["b", "c"]
 
 
@@ -189,3 +190,19 @@ def test_the_description_names_all_routes(client):
     assert {"400", "401", "409", "413", "415", "422", "429", "503"} <= set(
         described["paths"]["/rows"]["post"]["responses"]
     )
+
+
+def test_silent_series_retire_and_come_back(folder):
+    with serving(folder, retire_after=0.2) as client:
+        expected = client.get("/forecasts", params={"series": "a", "seed": 1}).json()
+        end = time.monotonic() + 60
+        while (found := client.get("/health").json())["series_retired"] < 3:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert found["series"] == 3
+        assert [one["retired"] for one in client.get("/series").json()["series"]] == [True] * 3
+        assert b"smct_series_retired 3.0" in client.get("/metrics").content
+        assert client.get("/surprises", params={"series": "a"}).status_code == 200
+        assert client.get("/forecasts", params={"series": "a", "seed": 1}).json() == expected
+        assert client.get("/history", params={"series": "b"}).json()["last_time"] == 39
+        assert client.post("/rows", json=[row("c"), row("z")]).json()["accepted"] == 1

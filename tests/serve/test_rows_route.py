@@ -1,7 +1,6 @@
 """POST /rows: what is accepted, what is refused and why, and that nothing is lost or taken twice."""
 
 import json
-import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -215,34 +214,20 @@ def test_the_stop_answers_what_was_taken_and_refuses_what_comes_later(folder):
     assert Forecaster.load(folder).fitted.following.series["a"].last_time == 40
 
 
-def test_malformed_requests_by_the_thousand_lose_no_row(folder, caplog):
-    """Every one is answered by a 4xx or is a row; none leaves a traceback, and all rows are there."""
-    chance, n_good = random.Random(0), 0
-    text = json.dumps(row())
-    with serving(folder, horizon=0) as client:
-        for number in range(1000):
-            if number % 100 == 50:
-                found = client.post("/rows", json=row("b", 40 + n_good))
-                assert found.json()["accepted"] == 1
-                n_good += 1
-                continue
-            body = bytearray(text.encode())
-            for _ in range(chance.randrange(1, 8)):
-                how, place = chance.randrange(3), chance.randrange(len(body))
-                if how == 0:
-                    body[place] = chance.randrange(256)
-                elif how == 1:
-                    del body[place]
-                else:
-                    body[place:place] = bytes(chance.choices(b'{}[]",:0123456789eE+-.\\ntu', k=chance.randrange(1, 9)))
-            kind = chance.choice(["application/json", "application/x-ndjson", "text/plain", ""])
-            query = chance.choice(["", "?short=1", "?short=maybe", "?%ff"])
-            found = client.post("/rows" + query, content=bytes(body), headers={"content-type": kind})
-            assert found.status_code < 500, (bytes(body), found.text)
-            assert "Traceback" not in found.text
-        accepted = client.worker.service.n_taken
-    assert not caplog.records
-    loaded = Forecaster.load(folder)
-    assert loaded.fitted.following.series["b"].last_time == 39 + n_good
-    with serving(folder) as client:
-        assert client.worker.service.n_taken == accepted
+def test_states_are_saved_in_turn_and_never_all_at_once(folder, monkeypatch):
+    """Series that are due together: each look saves about twice as many as become due between two looks."""
+    saved, put = [], Store.put_states
+
+    def counted(self, states, **options):
+        saved.append(sorted(states))
+        put(self, states, **options)
+
+    monkeypatch.setattr(Store, "put_states", counted)
+    monkeypatch.setattr("smc_transformer.serve.worker.LOOK_EVERY", 3)
+    with serving(folder, save_every=4, horizon=0) as client:
+        for time in range(40, 50):
+            assert client.post("/rows", json=[row(name, time) for name in "abc"]).json()["accepted"] == 3
+        during = [names for names in saved if names]
+    assert {len(names) for names in during} <= {1, 2}
+    assert sum(map(len, during)) >= 6  # 30 rows, 4 of each
+    assert {name for names in during for name in names} == {"a", "b", "c"}

@@ -55,6 +55,19 @@ def percentage(text: str) -> int | float:
     return int(value) if value == int(value) else value
 
 
+def duration(text: str) -> float:
+    """Seconds, from a number with a unit, such as 90s, 30min, 12h or 7d."""
+    units = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+    count, unit = text.rstrip("smihnd"), text[len(text.rstrip("smihnd")) :]
+    try:
+        seconds = float(count) * units[unit]
+    except (ValueError, KeyError):
+        seconds = float("nan")
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a time such as 90s, 30min, 12h or 7d, got {text!r}")
+    return seconds
+
+
 def probability(text: str) -> float:
     """A number strictly between 0 and 1."""
     return _number_between(text, 1)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from smc_transformer.forecaster.facade import Forecaster
 from smc_transformer.forecaster.folder.store.accepted import Accepted
 from smc_transformer.forecaster.frequency import TimeOutOfReachError
+from smc_transformer.forecaster.retiring import Retired
 from smc_transformer.forecaster.rows import (
     PastRowError,
     Row,
@@ -57,11 +58,13 @@ class Answering:
     most_steps: int = 1000  # how far a series may jump ahead of its last row
     distrust: int | float | None = None  # level outside which a value is treated as missing, as in `Forecaster.update`
 
-    def judge(self, forecaster: Forecaster, given: Sequence[Any], find: Find) -> Judged:
+    def judge(self, forecaster: Forecaster, given: Sequence[Any], find: Find, retired: Retired | None = None) -> Judged:
         """Update the forecaster with objects of JSON (or lines that hold them), in order.
 
-        The k-th new row of each series is in the k-th round. A row that is refused does not touch the others.
+        The k-th new row of each series is in the k-th round. A row that is refused does not touch the others. Series
+        that are `retired` are fetched first.
         """
+        away = () if retired is None else retired.away
         fitted = forecaster.fitted
         answers: dict[int, Taken | RowError] = {}
         rounds: list[list[Accepted]] = []
@@ -69,9 +72,11 @@ class Answering:
         for place, one in enumerate(given):
             try:
                 cells = parse_object(one) if isinstance(one, bytes) else check_object(one)
-                waiting.append((place, cells, row_series(cells, fitted)))
+                waiting.append((place, cells, row_series(cells, fitted, away)))
             except RowError as error:
                 answers[place] = error
+        if retired is not None and (asleep := {name for _, _, name in waiting if name in away}):
+            retired.fetch(asleep)
         just_now: dict[tuple[Name, Any], Accepted] = {}
         while waiting:
             now: dict[Name, tuple[int, Row]] = {}

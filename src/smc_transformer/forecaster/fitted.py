@@ -69,8 +69,22 @@ class Following(NamedTuple):
     def last_times(self) -> dict[Name, Any]:
         """Those of all."""
         if isinstance(self.series, Roster):
-            return dict(zip(self.series.places, self.series.last_times, strict=True))
+            last_times = self.series.last_times
+            return {name: last_times[place] for name, place in self.series.places.items()}
         return {name: followed.last_time for name, followed in self.series.items()}
+
+    def drop(self, names: Sequence[Name]) -> None:
+        """Follow some series no longer."""
+        self.fleet.drop(names)
+        for name in names:
+            del self.series[name]
+
+    def add(self, others: Iterable["Following"]) -> None:
+        """Follow further series, from where they are."""
+        parts = list(others)
+        self.fleet.add(block for one in parts for block in one.fleet.blocks())
+        for one in parts:
+            self.series.update(one.series)
 
 
 class Ready(NamedTuple):

@@ -19,6 +19,8 @@ from smc_transformer.inference.state import ParticleState
 
 GROWTH = 0.5
 """By which share of itself a block grows, at least."""
+VACANT = 0.5
+"""Share of a block beyond which its vacant rows are given back."""
 
 
 @dataclass(eq=False)
@@ -91,6 +93,21 @@ class Fleet:
         if len(block.vacant) == len(block.state):
             del self._blocks[block.layout]
         self.add([(names, state)])
+
+    def drop(self, names: Iterable[Name]) -> None:
+        """Forget the states of series; a block of which most is vacant becomes smaller."""
+        touched: dict[_Block, None] = {}
+        for name in names:
+            block, row = self._where.pop(name)
+            block.vacant.append(row)
+            touched[block] = None
+        for block in touched:
+            if len(block.vacant) == len(block.state):
+                del self._blocks[block.layout]
+            elif len(block.vacant) > VACANT * len(block.state):
+                kept = [(name, row) for name, (own, row) in self._where.items() if own is block]
+                block.state, block.vacant = block.state.take(torch.tensor([row for _, row in kept])), []
+                self._where.update((name, (block, place)) for place, (name, _) in enumerate(kept))
 
     def _rows(self, names: Sequence[Name]) -> tuple[_Block, list[int]]:
         """The block of series of one layout, and their rows in it."""

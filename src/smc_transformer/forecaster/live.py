@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from smc_transformer.forecaster.answering import Answer, Answering, Taken
+from smc_transformer.forecaster.answering import Answer, Answering, Judged, Taken
 from smc_transformer.forecaster.facade import Forecaster
 from smc_transformer.forecaster.folder.access import Writer
-from smc_transformer.forecaster.rows import RowError
+from smc_transformer.forecaster.retiring import Retired
+from smc_transformer.forecaster.rows import RowError, row_series
+from smc_transformer.forecaster.table import Name
 
 
 @dataclass(kw_only=True, eq=False)
@@ -26,6 +28,7 @@ class Service:
     most_steps: int = 1000
     distrust: int | float | None = None
     save_every: int = 500  # lines between two saves of the particle states; the rows since the last are replayed
+    retire_after: int | float | None = None  # seconds of silence after which a series leaves the memory
 
     def __post_init__(self) -> None:
         names = ("horizon", "levels", "n_paths", "most_steps", "distrust")
@@ -40,6 +43,7 @@ class Service:
         try:
             self.forecaster = Forecaster.load(self.folder)
             self.accepted = self._writer.open_store(self.forecaster.fitted)
+            self.retired = Retired(self.forecaster.fitted, self._writer, self.retire_after)
         except BaseException:
             self.close()
             raise
@@ -80,7 +84,7 @@ class Service:
 
     def take_lines(self, lines: Sequence[tuple[int, bytes]]) -> list[Answer]:
         """Answer lines, which have numbers, in one transaction."""
-        rounds, found = self._answering.judge(self.forecaster, [line for _, line in lines], self.accepted.find)
+        rounds, found = self._judge([line for _, line in lines])
         answers = []
         for (number, _), one in zip(lines, found, strict=True):
             self.n_errors += isinstance(one, RowError)
@@ -89,6 +93,8 @@ class Service:
         self.accepted.append(rounds, lines=lines[-1][0] - self.n_taken, answers=answers)
         if self.accepted.n_pending >= self.save_every:
             self.save()
+        while self.retired.retire():
+            pass
         return answers
 
     def accept(self, given: Sequence[Any]) -> list[Taken | RowError]:
@@ -96,10 +102,36 @@ class Service:
 
         Rows of one series must come in the order of their times. The others are not touched by one that is refused.
         """
-        rounds, found = self._answering.judge(self.forecaster, given, self.accepted.find)
+        rounds, found = self._judge(given)
         if rounds:
             self.accepted.append(rounds, lines=sum(map(len, rounds)))
         return found
+
+    def _judge(self, given: Sequence[Any]) -> Judged:
+        found = self._answering.judge(self.forecaster, given, self.accepted.find, self.retired)
+        self.retired.hear(one.name for together in found.rounds for one in together)
+        return found
+
+    @property
+    def n_series(self) -> int:
+        """Series that are known, in memory or away."""
+        return len(self.forecaster.fitted.following.series) + len(self.retired.away)
+
+    def last_times(self) -> dict[Name, Any]:
+        """The time of the last row of each series, in memory or away."""
+        return {**self.forecaster.fitted.following.last_times(), **self.retired.away}
+
+    def find_series(self, text: str, *, fetching: bool = True) -> Name:
+        """The series that is followed under this name, in memory from now on.
+
+        Raises:
+            UnknownSeriesError: there is none.
+        """
+        fitted, away = self.forecaster.fitted, self.retired.away
+        name = row_series({fitted.settings.id_column: text}, fitted, away)
+        if fetching and name in away:
+            self.retired.fetch([name])
+        return name
 
     def save(self, *, at_least: int = 1, most: int | None = None) -> None:
         """Save the states of series that have got so many rows since they were saved; at most so many of them."""

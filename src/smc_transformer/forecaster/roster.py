@@ -17,6 +17,8 @@ from smc_transformer.forecaster.view.local import Glance, LocalView
 
 GROWTH = 0.5
 """By which share of themselves the arrays grow, at least."""
+VACANT = 0.5
+"""Share of the arrays beyond which vacant places are given back."""
 
 
 class Followed(NamedTuple):
@@ -41,6 +43,7 @@ class Roster(MutableMapping[Name, Followed]):
         first = next(iter(series.values()))
         assert isinstance(first.view, BankState)
         self.places: dict[Name, int] = {}
+        self._vacant: list[int] = []  # places of series that were taken off
         self.last_times: list[Any] = []
         self.stream_keys = np.zeros(0, dtype=np.int64)  # of the random streams
         self.runs = np.zeros((0, len(first.view)), dtype=np.int64)
@@ -87,10 +90,12 @@ class Roster(MutableMapping[Name, Followed]):
         assert isinstance(followed.view, BankState)
         place = self.places.get(name)
         if place is None:
-            place = len(self.places)
-            self._make_room(place + 1)
+            if not self._vacant:
+                self._vacant.append(len(self.last_times))
+                self.last_times.append(None)
+                self._make_room(len(self.last_times))
+            place = self._vacant.pop()
             self.places[name], self.stream_keys[place] = place, self._key_of(name)
-            self.last_times.append(None)
         self.last_times[place] = followed.last_time
         self._views.put(self._rows(np.array([place])), followed.view)
         self.runs[place] = followed.runs
@@ -98,7 +103,11 @@ class Roster(MutableMapping[Name, Followed]):
         self._recent[place, : len(rows)], self._n_recent[place] = rows, len(rows)
 
     def __delitem__(self, name: Name) -> None:
-        raise TypeError(f"series {name!r} cannot be taken off the roster")
+        place = self.places.pop(name)
+        self.last_times[place] = None
+        self._vacant.append(place)
+        if len(self._vacant) > VACANT * len(self.runs):
+            self._close_up()
 
     def __contains__(self, name: object) -> bool:
         return name in self.places
@@ -114,6 +123,15 @@ class Roster(MutableMapping[Name, Followed]):
         if self._n_columns == 1:
             return places
         return (places[:, None] * self._n_columns + np.arange(self._n_columns)).reshape(-1)
+
+    def _close_up(self) -> None:
+        """Give back the vacant places."""
+        held = np.array(list(self.places.values()), dtype=np.int64)
+        self._views = self._views.take(self._rows(held))
+        self.stream_keys, self.runs = self.stream_keys[held], self.runs[held]
+        self._recent, self._n_recent = self._recent[held], self._n_recent[held]
+        self.last_times, self._vacant = [self.last_times[place] for place in held.tolist()], []
+        self.places = {name: place for place, name in enumerate(self.places)}
 
     def _make_room(self, n_series: int) -> None:
         held = len(self.runs)

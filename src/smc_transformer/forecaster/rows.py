@@ -3,9 +3,10 @@
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -126,12 +127,14 @@ def future_series(row: Row, settings: Settings, horizon: int) -> Series:
     return Series.of_inputs(row.name, times, np.array(known, float).reshape(-1, horizon).T)
 
 
-def row_series(cells: dict[str, Any], fitted: Fitted) -> Name:
-    """The series that an object of JSON is an observation of."""
+def row_series(cells: dict[str, Any], fitted: Fitted, away: Collection[Name] = ()) -> Name:
+    """The series that an object of JSON is an observation of, which is followed or `away` (`retiring.py`)."""
     column, known = fitted.settings.id_column, fitted.following.series
+    if isinstance(text := cells.get(column), str) and text in known:  # as mostly
+        return text
     if column not in cells:
-        if len(known) == 1:
-            return next(iter(known))
+        if len(known) + len(away) == 1:
+            return next(chain(known, away))
         raise RowError(f"there is no {column!r}: whose observation is it?", column)
     name = tuple(cells[column]) if isinstance(cells[column], list) else cells[column]  # JSON has no tuples
     if not is_name(name):
@@ -139,7 +142,7 @@ def row_series(cells: dict[str, Any], fitted: Fitted) -> Name:
     # In a text table all names are text, so 7 and "7" mean the same series.
     text = str(name) if isinstance(name, str) or (isinstance(name, int) and abs(name) < 10**LONGEST_NUMBER) else ""
     for candidate in (name, text, int(text) if text.isdecimal() and len(text) <= LONGEST_NUMBER else name):
-        if candidate in known:
+        if candidate in known or candidate in away:
             return candidate
     raise UnknownSeriesError(f"unknown series {shown(name)}", column)
 

@@ -1,7 +1,7 @@
 """The application: routes put together, errors as JSON, times of requests measured."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smc_transformer._version import __version__
 from smc_transformer.serve import forecasts, rows, watching
@@ -20,6 +21,7 @@ from smc_transformer.serve.answering import DOCUMENTED, ErrorDocument, Ready, an
 from smc_transformer.serve.errors import problem
 from smc_transformer.serve.events import Hub
 from smc_transformer.serve.limits import Limits
+from smc_transformer.serve.metrics import Metrics
 from smc_transformer.serve.worker import Worker
 
 PAGE = {
@@ -37,6 +39,7 @@ class Health(BaseModel):
     status: str
     reason: str | None
     series: int
+    series_retired: int
     rows_taken: int
     rows_queued: int
     saved_seconds_ago: float
@@ -70,14 +73,7 @@ def make_app(
         app.include_router(router, dependencies=[access])
     _add_errors(app)
 
-    @app.middleware("http")
-    async def measured(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-        begun = time.perf_counter()
-        response = await go_on(request)
-        route = getattr(request.scope.get("route"), "path", "other")
-        labels = (request.method if route != "other" else "other", route, str(response.status_code))
-        worker.metrics.request_seconds.labels(*labels).observe(time.perf_counter() - begun)
-        return response
+    app.add_middleware(Measured, metrics=worker.metrics)
 
     @app.get("/health", response_model=Health, responses={503: {"model": Health}}, tags=["server"])
     async def health() -> Any:
@@ -86,7 +82,8 @@ def make_app(
         document = {
             "status": "ok" if reason is None else "failing",
             "reason": reason,
-            "series": len(worker.service.forecaster.series),
+            "series": worker.service.n_series,
+            "series_retired": len(worker.service.retired.away),
             "rows_taken": worker.service.n_taken,
             "rows_queued": worker.n_queued,
             "saved_seconds_ago": time.time() - worker.saved_at,
@@ -104,6 +101,29 @@ def make_app(
     for path, (name, kind) in PAGE.items():
         _add_file(app, path, files("smc_transformer.serve").joinpath("page").joinpath(name).read_text("utf-8"), kind)
     return app
+
+
+class Measured:
+    """Measures how long requests take, by route, until the head of the answer is sent."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+
+        async def observed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = getattr(scope.get("route"), "path", "other")
+                labels = (scope["method"] if route != "other" else "other", route, str(message["status"]))
+                self._metrics.request_seconds.labels(*labels).observe(time.perf_counter() - begun)
+            await send(message)
+
+        await self._app(scope, receive, observed)
 
 
 def _add_file(app: FastAPI, path: str, text: str, kind: str) -> None:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from fastapi import HTTPException, Request
+from starlette.requests import ClientDisconnect
 
 from smc_transformer.serve.errors import problem
 from smc_transformer.serve.limits import Limits
@@ -18,10 +19,13 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     if declared.isdecimal() and len(declared) < 20 and int(declared) > limits.body_bytes:
         raise HTTPException(413, problem("too large", reason))
     found = bytearray()
-    async for part in request.stream():
-        found += part
-        if len(found) > limits.body_bytes:
-            raise HTTPException(413, problem("too large", reason))
+    try:
+        async for part in request.stream():
+            found += part
+            if len(found) > limits.body_bytes:
+                raise HTTPException(413, problem("too large", reason))
+    except ClientDisconnect:  # nobody is there to be told, but the log need not hold a traceback
+        raise HTTPException(400, problem("not JSON", "the request has ended before its body")) from None
     return bytes(found)
 
 

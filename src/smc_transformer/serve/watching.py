@@ -49,6 +49,7 @@ class SeriesDocument(BaseModel):
 
     series: str | int
     last_time: str | int
+    retired: bool = Field(description="whether it is out of memory until the next row, or a question about it")
 
 
 class SeriesList(BaseModel):
@@ -75,7 +76,9 @@ def routes(ready: Ready, hub: Hub) -> APIRouter:
 
     async def named(text: str | None) -> Name | None:
         return (
-            None if text is None else await ready.wait(lambda: worker.ask(lambda service: find_series(service, text)))
+            None
+            if text is None
+            else await ready.wait(lambda: worker.ask(lambda service: find_series(service, text, fetching=False)))
         )
 
     @router.get("/surprises", response_model=Surprises, responses=FOUND, summary="the last values, and how far out")
@@ -105,9 +108,12 @@ def routes(ready: Ready, hub: Hub) -> APIRouter:
         """The series whose names contain a text."""
 
         def listed(service: Service) -> dict[str, Any]:
-            known = service.forecaster.fitted.following.series
+            known, away = service.last_times(), service.retired.away
             names = [name for name in known if contains.lower() in str(name).lower()]
-            chosen = [{"series": name, "last_time": plain(known[name].last_time)} for name in names[skip : skip + most]]
+            chosen = [
+                {"series": name, "last_time": plain(known[name]), "retired": name in away}
+                for name in names[skip : skip + most]
+            ]
             return {"total": len(names), "series": chosen}
 
         return answered(await ready.wait(lambda: worker.ask(listed)))
@@ -129,7 +135,7 @@ def routes(ready: Ready, hub: Hub) -> APIRouter:
             ]
             return {
                 "series": name,
-                "last_time": plain(service.forecaster.fitted.following.series[name].last_time),
+                "last_time": plain(service.forecaster.fitted.following.last_time(name)),
                 "time_column": settings.time_column,
                 "targets": list(settings.targets),
                 "horizon": settings.horizon,

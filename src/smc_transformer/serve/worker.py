@@ -22,8 +22,13 @@ from smc_transformer.serve.recent import Recent, Surprise
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY = 256
+LOOK_EVERY = 1024
 """Rows after which it is looked which states are to be saved."""
+SPREAD = 2
+"""How many times as many states may be saved at once as become due on average. Series that began together are due
+together: their states are then saved over the rows of half as long again, and no batch waits for all of them."""
+IDLE = 0.5
+"""Seconds without a request after which it is looked which series have fallen silent."""
 
 Answers: TypeAlias = list[Taken | RowError]
 Listener: TypeAlias = Callable[[list[dict[str, Any]], list[Surprise]], None]
@@ -66,7 +71,7 @@ class Worker:
 
     def start(self) -> None:
         """Begin to work."""
-        self.metrics.series.set(len(self.service.forecaster.series))
+        self.metrics.series.set(self.service.n_series)
         for row in self.service.accepted.newest(1000):
             self.recent.add(row.name, row.answer.get(self._time_column), row.answer.get("surprise", ()), None)
         self._thread.start()
@@ -123,6 +128,7 @@ class Worker:
 
     def _work(self) -> None:
         while (entries := self._next()) is not None:
+            self._retire()
             rows = [entry for entry in entries if isinstance(entry, _Rows)]
             if rows:
                 self._take_rows(rows)
@@ -134,10 +140,10 @@ class Worker:
                         entry.future.set_exception(error)
 
     def _next(self) -> list[_Rows | _Read] | None:
-        """All that waits, up to the size of a batch; None at the end."""
+        """All that waits, up to the size of a batch, or nothing after a while; None at the end."""
         with self._changed:
-            while not self._queue and not self._is_stopping:
-                self._changed.wait()
+            if not self._queue and not self._is_stopping:
+                self._changed.wait(None if self.service.retire_after is None else IDLE)
             entries: list[_Rows | _Read] = []
             n_rows = 0
             while self._queue:
@@ -150,7 +156,7 @@ class Worker:
             self._n_rows -= n_rows
             self._n_reads -= sum(isinstance(entry, _Read) for entry in entries)
             self.metrics.queued.set(self._n_rows)
-            return entries or None
+            return entries if entries or not self._is_stopping else None
 
     def _take_rows(self, entries: Sequence[_Rows]) -> None:
         begun = time.perf_counter()
@@ -172,8 +178,7 @@ class Worker:
         self._tell(answers)
         self._n_unlooked += len(answers)
         if self._n_unlooked >= LOOK_EVERY:
-            # At most as many series as rows have come: states never fall behind, and no batch waits for all of them.
-            self._save(self._n_unlooked)
+            self._save(-(-SPREAD * self._n_unlooked // self._save_every))
             self._n_unlooked = 0
 
     def _fail(self, error: BaseException, entries: Sequence[_Rows]) -> None:
@@ -215,6 +220,16 @@ class Worker:
         self.metrics.alerts.inc(len(alerts))
         for listener in list(self.listeners):
             listener(new, alerts)
+
+    def _retire(self) -> None:
+        """Let go of some series that have long been silent; what comes meanwhile waits for these few only."""
+        if self.failure is not None:
+            return
+        try:
+            self.service.retired.retire()
+        except Exception as error:  # they stay in memory
+            logger.error("silent series could not retire: %s", error)
+        self.metrics.retired.set(len(self.service.retired.away))
 
     def _save(self, most: int) -> None:
         try:

@@ -25,5 +25,14 @@ def plain(value: Any) -> Any:
 
 def records(table: "pd.DataFrame") -> list[dict[str, Any]]:
     """The rows of a table."""
-    rows: list[dict[str, Any]] = plain(table.to_dict("records"))
-    return rows
+    names = [str(name) for name in table.columns]
+    columns = [_plain_column(table.iloc[:, place]) for place in range(len(names))]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _plain_column(column: "pd.Series") -> list[Any]:
+    """The values of a column; what its type says need not be looked at value by value."""
+    values: list[Any] = column.tolist()
+    if str(column.dtype) == "float64":
+        return [value if math.isfinite(value) else None for value in values]
+    return values if str(column.dtype) in ("bool", "int64") else [plain(value) for value in values]

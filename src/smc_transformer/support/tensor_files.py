@@ -48,8 +48,8 @@ def _parts(tensors: Mapping[str, Tensor], header: dict[str, Any]) -> Iterator[An
     # The widest types first: every tensor then begins at a multiple of its numbers' size.
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     plain = {name: tensors[name].detach().cpu().contiguous() for name in order}
-    text = json.dumps(header)
-    contents: dict[str, Any] = {"__metadata__": {"header": text, "checksum": _checksum(text, plain)}}
+    text, memory = json.dumps(header), {name: _bytes(tensor) for name, tensor in plain.items()}
+    contents: dict[str, Any] = {"__metadata__": {"header": text, "checksum": _checksum(text, plain, memory)}}
     start = 0
     for name, tensor in plain.items():
         end = start + tensor.nbytes
@@ -58,8 +58,7 @@ def _parts(tensors: Mapping[str, Tensor], header: dict[str, Any]) -> Iterator[An
     head = json.dumps(contents).encode()
     head += b" " * (-len(head) % 8)
     yield len(head).to_bytes(8, "little") + head
-    for tensor in plain.values():
-        yield _bytes(tensor)
+    yield from memory.values()
 
 
 def read_tensors(
@@ -129,15 +128,15 @@ def check_format(path: Path | str, header: Any, what: str, known: tuple[str, int
         raise error(f"{path} has format version {version}, this release reads up to {newest}; update smc-transformer")
 
 
-def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """That of the header and of all tensors, whatever their order in the file."""
+def _checksum(text: str, tensors: Mapping[str, Tensor], memory: Mapping[str, Any] | None = None) -> str:
+    """That of the header and of all tensors, whatever their order in the file; `memory` holds their bytes, if known."""
 
     def parts() -> Iterator[Any]:
         yield text.encode()
         for name in sorted(tensors):
             tensor = tensors[name]
             yield f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode()
-            yield _bytes(tensor.contiguous())
+            yield _bytes(tensor.contiguous()) if memory is None else memory[name]
 
     return checksum(parts())
 

@@ -14,7 +14,7 @@ import argparse
 from contextlib import closing
 from pathlib import Path
 
-from smc_transformer.cli.commands.stream import begin_state
+from smc_transformer.cli.commands.stream import add_retiring, begin_state
 from smc_transformer.cli.errors import CommandError, failing
 from smc_transformer.cli.model import add_horizon, add_levels, add_model_command
 from smc_transformer.cli.options import Commands, percentage, positive
@@ -45,6 +45,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--queue", type=positive, default=50_000, metavar="ROWS", help="that may wait (default: 50000)")
     text = "that a series may jump ahead of its last row (default: 1000)"
     parser.add_argument("--most-steps", type=positive, default=1000, help=text)
+    add_retiring(parser)
     text = "treat a value outside its central interval of this level as missing, as `smct stream` does"
     parser.add_argument("--distrust", type=percentage, metavar="PERCENT", help=text)
     add_levels(parser, 80, 95)
@@ -52,7 +53,7 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     folder = options.model if options.state is None else options.state
-    settings = {name: getattr(options, name) for name in ("store", "horizon", "most_steps", "distrust")}
+    settings = {name: getattr(options, name) for name in ("store", "horizon", "most_steps", "distrust", "retire_after")}
     with failing():
         try:
             from smc_transformer.serve.access import TokenError, check_binding, read_tokens
@@ -71,7 +72,7 @@ def _run(options: argparse.Namespace) -> None:
         begin_state(options.model, folder)
         service = Service(folder, levels=options.level, n_paths=options.paths, **settings)
         with closing(service):
-            remark(f"{len(service.forecaster.series)} series, {service.n_taken} rows taken before")
+            remark(f"{service.n_series} series, {service.n_taken} rows taken before")
             remark(f"listening on http://{options.host}:{options.port}")
             limits = Limits(queued_rows=options.queue)
             run(

@@ -25,7 +25,7 @@ from typing import Any
 
 from smc_transformer.cli.errors import CommandError, failing
 from smc_transformer.cli.model import add_horizon, add_levels, add_model_command
-from smc_transformer.cli.options import Commands, percentage, positive
+from smc_transformer.cli.options import Commands, duration, percentage, positive
 from smc_transformer.support.remark import remark
 
 CHUNK = 2**16
@@ -49,6 +49,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--save-every", type=positive, default=500, metavar="LINES", help=text)
     text = "that a series may jump ahead of its last row (default: 1000)"
     parser.add_argument("--most-steps", type=positive, default=1000, help=text)
+    add_retiring(parser)
     text = (
         "treat a value outside its central interval of this level, such as 99.9, as missing, so that an outlier does "
         "not mislead the filter; after a horizon (of the fit) of these in a row they are believed (default: none)"
@@ -57,9 +58,19 @@ def add(commands: Commands) -> None:
     add_levels(parser, 80, 95)
 
 
+def add_retiring(parser: argparse.ArgumentParser) -> None:
+    """When silent series leave the memory."""
+    text = (
+        "let go of a series that has not been heard of for so long, such as 90s, 30min, 12h or 7d: its state waits in "
+        "the store, and is fetched with its next row; answers are the same (default: never)"
+    )
+    parser.add_argument("--retire-after", type=duration, metavar="TIME", help=text)
+
+
 def _run(options: argparse.Namespace) -> None:
     folder = options.model if options.state is None else options.state
-    settings = {name: getattr(options, name) for name in ("store", "horizon", "save_every", "most_steps", "distrust")}
+    names = ("store", "horizon", "save_every", "most_steps", "distrust", "retire_after")
+    settings = {name: getattr(options, name) for name in names}
     with failing():
         from smc_transformer.forecaster.live import Service
 

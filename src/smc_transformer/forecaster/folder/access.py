@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +63,22 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
         """Save in the store the states of series that have got so many rows since they were saved, at most so many."""
         assert self.store is not None
         self._check()
-        names = self.store.fresh(at_least)[:most]
+        names = self.store.fresh(at_least, most)
         for start in range(0, max(1, len(names)), STATES_AT_ONCE):  # once also if there were lines with errors only
-            chosen = names[start : start + STATES_AT_ONCE]
-            # The round is in the bytes too, under their checksum: a wrong one would hide rows, or replay them.
-            now = self.store.round
-            self.store.put_states({name: pack_series(fitted, self.fit, name, round=now) for name in chosen})
+            self.put_states(fitted, names[start : start + STATES_AT_ONCE])
+
+    def put_states(self, fitted: Fitted, names: Sequence[Name]) -> None:
+        """Save the states of some series in the store."""
+        assert self.store is not None
+        # The round is in the bytes too, under their checksum: a wrong one would hide rows, or replay them.
+        now = self.store.round
+        self.store.put_states({name: pack_series(fitted, self.fit, name, round=now) for name in names})
+
+    def fetch_states(self, fitted: Fitted, names: Iterable[Name]) -> list[Following]:
+        """The states of some series, as `put_states` has saved them."""
+        assert self.store is not None
+        found = [self.store.state(name) for name in names]
+        return [own for _, own, _ in _unpacked(found, self.store, fitted, self.fit)]
 
     def _check(self) -> None:
         if not files.holds_fit(self.folder, self.fit):
@@ -103,16 +113,21 @@ def read_recorded(path: Path, fit: str, fitted: Fitted | None = None) -> Recorde
         return read_journal(path, fit)
 
     def use(states: Sequence[SavedState]) -> None:
-        if fitted is None:
-            return
-        unpacked = [unpack_series(state.packed, fitted, fit) for state in states]
-        for state, (name, _, more) in zip(states, unpacked, strict=True):
-            if (name, more.get("round")) != (state.name, state.round):
-                raise StoreError(f"{store.place} is damaged or was edited: a state is not that of its series and round")
-        go_on(fitted, unpacked)
+        if fitted is not None:
+            go_on(fitted, _unpacked(states, store, fitted, fit))
 
     with contextlib.closing(store):
         return store.recorded(use)
+
+
+def _unpacked(
+    states: Sequence[SavedState], store: Store, fitted: Fitted, fit: str
+) -> list[tuple[Name, Following, dict[str, Any]]]:
+    unpacked = [unpack_series(state.packed, fitted, fit) for state in states]
+    for state, (name, _, more) in zip(states, unpacked, strict=True):
+        if (name, more.get("round")) != (state.name, state.round):
+            raise StoreError(f"{store.place} is damaged or was edited: a state is not that of its series and round")
+    return unpacked
 
 
 def go_on(fitted: Fitted, unpacked: Sequence[tuple[Name, Following, dict[str, Any]]]) -> None:

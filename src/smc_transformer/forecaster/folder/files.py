@@ -161,6 +161,8 @@ def read_following(
 def save_states(folder: Path, fitted: Fitted, number: str, states: str = EXACT) -> None:
     """Write the states of all series, in one atomic replacement."""
     tensors, header = state_parts(fitted, number, fitted.following.series, states)
+    if (gone := _no_longer_followed(fitted)) != []:
+        header["trained"] = gone
     write_tensors(folder / STATES, tensors, header)
 
 
@@ -195,10 +197,7 @@ def state_parts(
         tensors |= {contents.VIEW + name: torch.from_numpy(array) for name, array in arrays.items()}
     rows = [one.recent for one in known.values()]
     tensors[contents.RECENT] = torch.from_numpy(np.concatenate([*rows, np.empty((0, len(fitted.settings.modelled)))]))
-    header = {"fit": number, "series": listed, "blocks": blocks}
-    if (gone := _no_longer_followed(fitted)) != []:
-        header["trained"] = gone
-    return tensors, header
+    return tensors, {"fit": number, "series": listed, "blocks": blocks}
 
 
 def particles_kept(state: ParticleState, followed: Followed) -> int:

@@ -10,6 +10,7 @@ a checksum: a flipped bit would be replayed as another value.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -21,7 +22,9 @@ from smc_transformer.support.checks import check_count
 from smc_transformer.support.checksums import checksum, has_broken_seal, sealed
 from smc_transformer.support.tensor_files import check_format
 
-FORMAT, VERSION = "smc-transformer-accepted", 1
+FORMAT, VERSION = "smc-transformer-accepted", 2
+COUNTS_ALL = 1
+"""Version in which `pending` counted all rows since the oldest state, and not only those that no state holds."""
 KEPT = 100
 """Rows of each series that are kept once the states hold them."""
 STATES_AT_ONCE = 256
@@ -44,10 +47,16 @@ _PUT = (
     "ON CONFLICT (series) DO UPDATE SET round = excluded.round, state = excluded.state"
 )
 # Of rows beyond `saved`, those that the state of their series does not hold.
-_PENDING = (
-    "SELECT {columns} FROM accepted LEFT JOIN states ON states.series = accepted.series "
-    "WHERE accepted.round > ? AND accepted.round > COALESCE(states.round, 0) ORDER BY accepted.round, accepted.place"
-).format(columns=", ".join(f"accepted.{column}" for column in _COLUMNS.split(", ")))
+_BEYOND = (
+    "FROM accepted LEFT JOIN states ON states.series = accepted.series "
+    "WHERE accepted.round > ? AND accepted.round > COALESCE(states.round, 0)"
+)
+_OWN_COLUMNS = ", ".join(f"accepted.{column}" for column in _COLUMNS.split(", "))
+_PENDING = f"SELECT {_OWN_COLUMNS} {_BEYOND} ORDER BY accepted.round, accepted.place"
+_FRESH = (
+    f"SELECT accepted.series, min(accepted.round), count(*) {_BEYOND} "
+    "GROUP BY accepted.series ORDER BY min(accepted.round)"
+)
 _STATES = "SELECT series, round, state FROM states WHERE series > ? ORDER BY series LIMIT ?"
 _FORGET = (
     "DELETE FROM accepted WHERE series = ? AND round <= "
@@ -83,11 +92,9 @@ class Store:
                 self._make_tables(begin)
         with database.transaction():
             self._document = self._read_document()
-            pending = database.run(_PENDING, (self._document["saved"],))
+            fresh = database.run(_FRESH, (self._document["saved"],))
         # Of each series that has got rows since its state was saved: the round of the first, and how many there are.
-        self._fresh: dict[str, list[int]] = {}
-        for series, _, number, *_ in pending:
-            self._count(series, number)
+        self._fresh: dict[str, list[int]] = {series: [first, n_rows] for series, first, n_rows in fresh}
         self.distrust: int | float | None = self._document["distrust"]  # of the rows to come
 
     @property
@@ -147,24 +154,35 @@ class Store:
         """The last rows of all series, the oldest first."""
         return self._rows("round > 0 ORDER BY round DESC, place DESC LIMIT ?", (most,))[::-1]
 
-    def fresh(self, at_least: int = 1) -> list[Name]:
+    def fresh(self, at_least: int = 1, most: int | None = None) -> list[Name]:
         """Series that have got so many rows since their state was saved, those that wait longest first."""
-        return [_name_in(series) for series, (_, n_rows) in self._fresh.items() if n_rows >= at_least]
+        due = (_name_in(series) for series, (_, n_rows) in self._fresh.items() if n_rows >= at_least)
+        return list(islice(due, most))
 
     def put_states(self, states: Mapping[Name, bytes], keep: int = KEPT) -> None:
         """Save the states of some series, which hold all their rows; of each of these that many rows are kept."""
         put = {json.dumps(name): state for name, state in states.items()}
-        left = {series: first for series, (first, _) in self._fresh.items() if series not in put}
-        saved = min(left.values(), default=self._document["round"] + 1) - 1
+        # The first that is left has waited longest: series come here with their first row.
+        oldest = next((first for series, (first, _) in self._fresh.items() if series not in put), None)
+        saved = self._document["round"] if oldest is None else oldest - 1
+        held = sum(self._fresh[series][1] for series in put if series in self._fresh)
+        after = {**self._document, "saved": saved, "pending": self._document["pending"] - held}
+        if oldest is None:
+            after["pending_lines"] = 0
         with self._database.transaction():
             self._database.run_many(_PUT, [(name, self._document["round"], state) for name, state in put.items()])
             self._database.run_many(_FORGET, [(name, name, keep) for name in put])
-            ((pending,),) = self._database.run("SELECT count(*) FROM accepted WHERE round > ?", (saved,))
-            after = {**self._document, "saved": saved, "pending": pending}
-            self._write_document(after if left else after | {"pending_lines": 0})
-        self._document = after if left else after | {"pending_lines": 0}
+            self._write_document(after)
+        self._document = after
         for series in put:
             self._fresh.pop(series, None)
+
+    def state(self, name: Name) -> SavedState:
+        """The state of a series, which must have been saved."""
+        found = self._database.run("SELECT series, round, state FROM states WHERE series = ?", (json.dumps(name),))
+        if not found:
+            raise StoreError(f"{self.place} is damaged: the state of series {json.dumps(name)} is missing")
+        return self._state(*found[0])
 
     def mark_saved(self, keep: int = KEPT) -> None:
         """Write down that the states in the folder hold all rows; of each series that many rows are kept."""
@@ -185,9 +203,8 @@ class Store:
                 use([self._state(*one) for one in found])
                 after = found[-1][0]
             rows = self._database.run(_PENDING, (document["saved"],))
-            ((n_rows,),) = self._database.run("SELECT count(*) FROM accepted WHERE round > ?", (document["saved"],))
-        if n_rows != document["pending"]:
-            raise StoreError(f"{self.place} is damaged: of {document['pending']} rows {n_rows} are there")
+        if len(rows) != document["pending"]:
+            raise StoreError(f"{self.place} is damaged: of {document['pending']} rows {len(rows)} are there")
         # Each series has a random stream of its own, so rows may be replayed beside others than they were taken with:
         # the k-th of each series together.
         rounds: dict[tuple[int, int | float | None], list[dict[str, Any]]] = {}
@@ -243,7 +260,15 @@ class Store:
             raise StoreError(f"{self.place} is damaged or was edited: {error}") from None
         if document["fit"] != self._fit:
             raise StoreError(f"{self.place} belongs to another fit than the model: remove it to begin anew")
-        return document
+        return self._upgraded(document) if document["version"] == COUNTS_ALL else document
+
+    def _upgraded(self, document: dict[str, Any]) -> dict[str, Any]:
+        """A document of the first version, with what this one counts."""
+        ((n_rows,),) = self._database.run("SELECT count(*) FROM accepted WHERE round > ?", (document["saved"],))
+        if n_rows != document["pending"]:
+            raise StoreError(f"{self.place} is damaged: of {document['pending']} rows {n_rows} are there")
+        ((pending,),) = self._database.run(f"SELECT count(*) {_BEYOND}", (document["saved"],))
+        return {**document, "version": VERSION, "pending": pending}
 
     def _rows(self, which: str, values: Sequence[Any]) -> list[Accepted]:
         found = self._database.run(f"SELECT {_COLUMNS} FROM accepted WHERE {which}", values)
@@ -269,6 +294,9 @@ class Store:
             raise StoreError(f"{self.place} is damaged or was edited in a row: {error}") from None
 
 
+_encoded = json.JSONEncoder(allow_nan=False).encode  # made once: json.dumps makes one for each call with options
+
+
 def time_text(time: Any) -> str:
     """A time as a key: the same for the same moment, whatever its zone and unit."""
     if not isinstance(time, pd.Timestamp):
@@ -278,9 +306,8 @@ def time_text(time: Any) -> str:
 
 
 def _stored(one: Accepted, number: int, place: int, distrust: int | float | None) -> tuple[Any, ...]:
-    cells = json.dumps({"cells": one.cells, "distrust": distrust}, allow_nan=False)
-    answer = json.dumps(one.answer, allow_nan=False)
-    parts = (json.dumps(one.name), time_text(one.time), number, place, cells, answer)
+    cells = _encoded({"cells": one.cells, "distrust": distrust})
+    parts = (json.dumps(one.name), time_text(one.time), number, place, cells, _encoded(one.answer))
     return (*parts, _seal(parts))
 
 
