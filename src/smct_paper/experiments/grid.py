@@ -13,7 +13,7 @@ GROUPS = ("synthetic", "realworld", "all")
 
 SYNTHETIC_CONFIGS = ("paper-10", "paper-30", "best-10", "best-30")
 """Of the SMC Transformer; the number is the number of particles."""
-REALWORLD_CONFIGS = ("paper", "best")
+REALWORLD_CONFIGS = ("paper", "paper+view", "best")
 ABLATIONS = "ablations"
 """Stands for all the configurations `best-...` with an ingredient left out."""
 
