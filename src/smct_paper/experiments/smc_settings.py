@@ -10,6 +10,7 @@ from typing import Any
 
 from smc_transformer.learning import Stage
 from smct_paper.datasets import DATASETS, SYNTHETIC
+from smct_paper.experiments.grid import VIEWED
 from smct_paper.experiments.profiles import PROFILES, WARMUP_STEPS
 from smct_paper.experiments.smc_method import SMCMethod, SMCSettings
 from smct_paper.experiments.viewed_method import ViewedMethod
@@ -69,7 +70,7 @@ ABLATIONS: dict[str, Callable[[SMCSettings], SMCSettings]] = {
 
 def smc_method(config: str, dataset: str, profile: str) -> SMCMethod:
     """The SMC Transformer with the settings of that name, for a data set and a profile."""
-    method = ViewedMethod if config == "paper+view" else SMCMethod
+    method = ViewedMethod if config == VIEWED else SMCMethod
     return method(smc_settings(config, dataset, profile))
 
 
@@ -78,7 +79,7 @@ def smc_settings(config: str, dataset: str, profile: str) -> SMCSettings:
     if dataset in SYNTHETIC:
         kind, n_particles = config.split("-")
         return _synthetic(kind, int(n_particles), dataset, profile)
-    if config in ("paper", "paper+view"):  # the same network and training; the view is the method's
+    if config in ("paper", VIEWED):  # the same network and training; the view is the method's
         epochs = PROFILES[profile].baseline_epochs("smc_transformer", dataset)
         return _paper(dataset, epochs, n_training_windows=_TRAINING_WINDOWS[dataset])
     longer = PROFILES[profile].best_length * (1 if _TRAINING_WINDOWS[dataset] < 10_000 else 2)

@@ -28,8 +28,7 @@ class ViewedMethod(SMCMethod):
     """The SMC Transformer with given settings, on values that are relative to simple forecasts of them."""
 
     def settings(self) -> dict[str, Any]:
-        names = ("LEVEL_RATES", "ERROR_RATES", "RIDGE", "LEAST_UNIT", "QUANTILES", "WIDEST", "WINDOWS_TO_FIT")
-        return {**super().settings(), "view": {name.lower(): getattr(window_view, name) for name in names}}
+        return {**super().settings(), "view": window_view.constants()}
 
     def fit(self, data: "Windows", *, seed: int, progress: bool = False) -> dict[str, Any]:
         self.n_modelled = data.n_modelled

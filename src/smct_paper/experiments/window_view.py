@@ -18,7 +18,7 @@ g        the quantiles of training errors in that unit at those of a normal dist
 All constants are the column's own. Nothing is known of a window but its rows up to the cutoff.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -37,6 +37,13 @@ QUANTILES, WIDEST = 97, 3.5
 """Knots of g, evenly spaced in x up to this; fewer errors than reach so far have nearer ends."""
 WINDOWS_TO_FIT = 8000
 TINY = 1e-6
+
+
+def constants() -> dict[str, Any]:
+    """All that is fixed before any data are seen, as JSON can hold it."""
+    rates = {"level_rates": list(LEVEL_RATES), "error_rates": list(ERROR_RATES)}
+    least = {"ridge": RIDGE, "least_unit": LEAST_UNIT}
+    return {**rates, **least, "quantiles": QUANTILES, "widest": WIDEST, "windows_to_fit": WINDOWS_TO_FIT}
 
 
 class Seen(NamedTuple):
