@@ -13,7 +13,9 @@ GROUPS = ("synthetic", "realworld", "all")
 
 SYNTHETIC_CONFIGS = ("paper-10", "paper-30", "best-10", "best-30")
 """Of the SMC Transformer; the number is the number of particles."""
-REALWORLD_CONFIGS = ("paper", "best")
+VIEWED = "paper+view"
+"""The paper's network and training on windows seen through the local view; chronological split only."""
+REALWORLD_CONFIGS = ("paper", VIEWED, "best")
 ABLATIONS = "ablations"
 """Stands for all the configurations `best-...` with an ingredient left out."""
 
@@ -116,7 +118,7 @@ def realworld_grid(profile: Profile, choice: Choice = EVERYTHING) -> list[Cell]:
     return [
         Cell(dataset, split, model, config, seed)
         for dataset, split, (model, config) in product(datasets, _chosen(SPLITS, choice.splits), variants)
-        if split == CHRONOLOGICAL or not is_ablation(model, config)
+        if split == CHRONOLOGICAL or not (is_ablation(model, config) or config == VIEWED)
         for seed in range(choice.seeds or _n_seeds(profile, split, model, config))
     ]
 

@@ -90,7 +90,7 @@ class SMCMethod(Method):
             self.model, train, validation, history=data.history, units=units, seed=seed, progress=progress
         )
         facts: dict[str, Any] = {"training_windows": len(train), **losses}
-        facts["between_particles"] = _between_particles(self.model, validation, data.n_targets, seed)
+        facts["between_particles"] = between_particles(self.model, validation, data.n_targets, seed)
         self.one_step_model = copy.deepcopy(self.model)
         if chosen.widen_to is not None:
             judges = held_out[evenly_spaced(len(held_out), chosen.widening_windows)]
@@ -147,7 +147,7 @@ class RescaledMixture(Samples):
 
 
 @torch.no_grad()
-def _between_particles(model: SMCTransformer, x: Tensor, n_scored: int, seed: int) -> float:
+def between_particles(model: SMCTransformer, x: Tensor, n_scored: int, seed: int) -> float:
     """The share of the one-step variance that lies between particles, due to the latents."""
     parts = particle_filter(model, x, model.settings(64), as_generator(seed)).predictive.variance_parts()
     share = parts.between / (parts.between + parts.within)

@@ -10,8 +10,10 @@ from typing import Any
 
 from smc_transformer.learning import Stage
 from smct_paper.datasets import DATASETS, SYNTHETIC
+from smct_paper.experiments.grid import VIEWED
 from smct_paper.experiments.profiles import PROFILES, WARMUP_STEPS
 from smct_paper.experiments.smc_method import SMCMethod, SMCSettings
+from smct_paper.experiments.viewed_method import ViewedMethod
 
 PAPER_MODEL = {"d_model": 32, "d_ff": 32, "resampling": "multinomial", "noise_learning": "em", "n_particles": 10}
 """As the paper describes it: one layer, one head, constant Gaussian noise, all covariances by EM."""
@@ -68,7 +70,8 @@ ABLATIONS: dict[str, Callable[[SMCSettings], SMCSettings]] = {
 
 def smc_method(config: str, dataset: str, profile: str) -> SMCMethod:
     """The SMC Transformer with the settings of that name, for a data set and a profile."""
-    return SMCMethod(smc_settings(config, dataset, profile))
+    method = ViewedMethod if config == VIEWED else SMCMethod
+    return method(smc_settings(config, dataset, profile))
 
 
 def smc_settings(config: str, dataset: str, profile: str) -> SMCSettings:
@@ -76,7 +79,7 @@ def smc_settings(config: str, dataset: str, profile: str) -> SMCSettings:
     if dataset in SYNTHETIC:
         kind, n_particles = config.split("-")
         return _synthetic(kind, int(n_particles), dataset, profile)
-    if config == "paper":
+    if config in ("paper", VIEWED):  # the same network and training; the view is the method's
         epochs = PROFILES[profile].baseline_epochs("smc_transformer", dataset)
         return _paper(dataset, epochs, n_training_windows=_TRAINING_WINDOWS[dataset])
     longer = PROFILES[profile].best_length * (1 if _TRAINING_WINDOWS[dataset] < 10_000 else 2)

@@ -52,7 +52,8 @@ def test_real_data_have_two_splits_and_the_seeds_of_the_profile():
     assert of_weather["chronological", "smc_transformer", "paper"] == 2
     assert of_weather["chronological", "plain", "paper"] == 2
     assert {of_weather[key] for key in of_weather if key[0] == "paper"} == {4}
-    assert len(of_weather) == 2 * (N_BASELINES - 1 + 2)
+    assert len(of_weather) == 2 * (N_BASELINES - 1 + 2) + 1  # the local view is for the chronological split only
+    assert of_weather["chronological", "smc_transformer", "paper+view"] == 2
     ablations = realworld_grid(profile, Choice(datasets=["weather"], configs=["ablations"]))
     assert set(Counter(cell.config for cell in ablations).values()) == {3}
     assert len(realworld_grid(PAPER)) > len(realworld_grid(QUICK))

@@ -12,7 +12,8 @@ from smc_transformer.learning import ForecastScore, Likelihood, SquaredError, St
 from smc_transformer.nn.observation import GaussianMixture
 from smct_paper.datasets import SYNTHETIC, Windows
 from smct_paper.experiments.smc_method import RescaledMixture, SMCMethod, SMCSettings
-from smct_paper.experiments.smc_settings import ABLATIONS, BEST, smc_settings
+from smct_paper.experiments.smc_settings import ABLATIONS, BEST, smc_method, smc_settings
+from smct_paper.experiments.viewed_method import ViewedMethod
 
 HISTORY, HORIZON = 3, 3
 STAGE = Stage(4, validations=2, batch_size=16)
@@ -263,11 +264,11 @@ def test_widening_reaches_one_step_intervals_and_paths(units_of_change):
         assert new > 2 * old
 
 
-@pytest.mark.parametrize("config", ["paper", "best", *ABLATIONS])
+@pytest.mark.parametrize("config", ["paper", "paper+view", "best", *ABLATIONS])
 @pytest.mark.parametrize("profile", ["quick", "paper"])
 def test_all_settings_can_be_written_down(config, profile):
     for dataset in ("covid", "air_quality", "weather", "energy", "stock"):
-        settings = SMCMethod(smc_settings(config, dataset, profile)).settings()
+        settings = smc_method(config, dataset, profile).settings()
         assert json.loads(json.dumps(settings)) == settings
         assert "initial_observation_variance" in settings["model"]  # defaults are written too
         assert "n_inputs" not in settings["model"]  # but not what follows from the data
@@ -286,3 +287,41 @@ def test_an_ablation_leaves_one_thing_out_and_can_be_trained(config):
     for name in names:
         assert (name in facts) == (getattr(ablated, name) is not None)
     assert ("widening" in facts) == (ablated.widen_to is not None)
+
+
+@pytest.mark.parametrize("known", [0, 2])
+@pytest.mark.parametrize("gaps", [0.0, 0.1])
+def test_the_viewed_method_answers_in_the_units_of_the_windows(without_shape_checks, gaps, known):
+    data = windows(gaps=gaps, known=known)
+    model = {"d_model": 4, "d_ff": 4, "n_particles": 3, "noise_learning": "em"}
+    method = ViewedMethod(SMCSettings(model=model, likelihood=STAGE, particles=6, test_particles=12))
+    facts = method.fit(data, seed=0)
+    json.dumps(facts, allow_nan=False)
+    assert method.model.config.n_targets == 3
+    x = data.test
+    distribution = method.one_step(x, 0)
+    observed = x[:, 1:, :3]
+    assert distribution.log_prob(observed).isfinite().all()
+    lower, upper = distribution.interval(0.95)
+    inside = ((observed >= lower) & (observed <= upper))[~observed.isnan()]
+    assert 0.7 < inside.double().mean() < 1  # in the units of the columns, which differ by a factor of 2500
+    paths = method.paths(x[:, : HISTORY + 1], HORIZON, 50, x[:, HISTORY + 1 :, 3:] if known else None, 0)
+    assert paths.shape == (len(x), 50, HORIZON, 3)
+    sizes = (paths - x[:, None, HISTORY, None, :3].nan_to_num()).abs().mean(dim=(0, 1, 2))
+    assert (sizes / torch.tensor([1.0, 50.0, 0.02]) < 4).all()
+
+
+def test_the_density_of_the_viewed_method_integrates_to_one():
+    data = windows()
+    model = {"d_model": 4, "d_ff": 4, "n_particles": 3}
+    method = ViewedMethod(SMCSettings(model=model, likelihood=STAGE, particles=6, test_particles=6))
+    method.fit(data, seed=0)
+    x = data.test[:2]
+    distribution = method.one_step(x, 0)
+    grid = torch.linspace(-40.0, 40.0, 4001)
+    alone = torch.full((2, HISTORY + HORIZON, 3), math.nan)  # the second column alone: the others are integrated out
+    total = 0.0
+    for point in grid:
+        alone[..., 1] = distribution.anchor[..., 1] + point * distribution.unit[..., 1]
+        total += distribution.log_prob(alone).exp() * distribution.unit[..., 1] * (grid[1] - grid[0])
+    torch.testing.assert_close(total, torch.ones_like(total), atol=0.02, rtol=0)
