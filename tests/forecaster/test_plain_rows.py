@@ -164,6 +164,8 @@ def outcome(forecaster, table, monkeypatch, name, **options):
         try:
             return forecaster.update(table, **options)
         except (TableError, TypeError, ValueError) as error:
+            if type(error) not in (TableError, TypeError, ValueError):  # one of the checks of shapes
+                raise
             return type(error), str(error)
 
 
@@ -184,7 +186,7 @@ def assert_same_states(one, other):
 WAYS = ("plain", "columns", "series by series")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_odd_tables(saved, seed, monkeypatch):
     """One table after the other, whatever has become of those before."""
     kind, folder = saved
@@ -193,10 +195,10 @@ def test_odd_tables(saved, seed, monkeypatch):
     n_answers = 0
     for number, change in enumerate(random.permutation(list(CHANGES)).tolist()):
         draws = [np.random.default_rng((seed, number)) for _ in WAYS]
-        options = {"distrust": [None, 70][number % 2], "level": [(80, 95), 90, (50.5,), ()][number % 4]}
+        options = {"distrust": [None, None, 70][number % 3], "level": [(80, 95), 90, (50.5,), ()][number % 4]}
         found = []
         for name, own in zip(WAYS, draws, strict=True):
-            table = next_rows(forecasters[name], kind, own)
+            table = next_rows(forecasters[name], kind, own, 1 if number % 3 == 0 else 3)
             try:
                 table = CHANGES[change](table, own)
             except (TypeError, ValueError, KeyError):  # there is no such table of these times

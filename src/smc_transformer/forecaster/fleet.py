@@ -79,6 +79,11 @@ class Fleet:
         block, rows = self._rows(names)
         return block.state.lend(torch.tensor(rows))
 
+    def where(self, name: Name) -> tuple[ParticleState, int]:
+        """The state that holds a series, and its row there."""
+        block, row = self._where[name]
+        return block.state, row
+
     def put(self, names: Sequence[Name], state: ParticleState) -> None:
         """Replace the rows of series, which may have got another layout."""
         block, rows = self._rows(names)

@@ -14,6 +14,7 @@ from smc_transformer.forecaster.panel import ViewState
 from smc_transformer.forecaster.table import Name
 from smc_transformer.forecaster.view.bank import Bank, BankState
 from smc_transformer.forecaster.view.local import Glance, LocalView
+from smc_transformer.kernels.structures import Bank as CompiledBank
 
 GROWTH = 0.5
 """By which share of themselves the arrays grow, at least."""
@@ -64,6 +65,10 @@ class Roster(MutableMapping[Name, Followed]):
     ) -> None:
         """Let the views of series, none of them twice, take these values; NaN is missing."""
         bank.observe(self._views, values.reshape(-1), self._rows(places))
+
+    def columns(self, bank: Bank, place: int) -> tuple[CompiledBank | None, Int[np.ndarray, "column"]]:
+        """The views of all series as C sees them, if it does, and which rows are those of one series."""
+        return bank.compiled(self._views), self._rows(np.array([place]))
 
     def go_on(
         self,

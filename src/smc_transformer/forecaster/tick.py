@@ -38,6 +38,7 @@ from smc_transformer.forecaster.roster import Roster
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.surprise import surprise_rows, surprises
 from smc_transformer.forecaster.table import Rows, TableError, as_pandas, read_rows, read_series
+from smc_transformer.inference import engine
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.nn.streams import stream_key
 
@@ -139,18 +140,54 @@ def _tick_plain(
     ]
     if any(time is None for time in times) or len(fleet.groups(rows.names)) > 1:
         return None
-    taken = _step(fitted, roster, places, Batch(rows.names, times, rows.values, rows.known), distrust)
-    if taken is None:
-        return None
-    assert view is not None
-    roster.observe(view.bank, places, taken.believed)
-    fleet.put(rows.names, taken.particles)  # from here on nothing can go wrong
-    roster.go_on(places, times, taken.judgement.runs.numpy(), rows.values)
+    batch = Batch(rows.names, times, rows.values, rows.known)
+    alone = _take_one(fitted, roster, places, batch) if len(times) == 1 and distrust is None else None
+    if alone is not None:
+        judgement, spread = alone
+    else:
+        taken = _step(fitted, roster, places, batch, distrust)
+        if taken is None:
+            return None
+        assert view is not None
+        roster.observe(view.bank, places, taken.believed)
+        fleet.put(rows.names, taken.particles)  # from here on nothing can go wrong
+        judgement, spread = taken.judgement, taken.spread
+    roster.go_on(places, times, judgement.runs.numpy(), rows.values)
     # Times as the grid has them, which need not be of the same unit.
     as_they_are = all(time is given for time, given in zip(times, rows.times, strict=True))
     shown = rows.time_column if as_they_are else pd.DatetimeIndex(times)
-    columns = _surprises(settings, rows.name_column, shown, rows.values, taken.spread, taken.judgement, distrust)
+    columns = _surprises(settings, rows.name_column, shown, rows.values, spread, judgement, distrust)
     return surprise_rows(settings, columns, levels, distrust)
+
+
+def _take_one(
+    fitted: Fitted, roster: Roster, places: Int[np.ndarray, "1"], row: Batch
+) -> tuple[Judgement, Float[np.ndarray, "1 modelled"]] | None:
+    """Take the row of one series where it stands, view and particles in one call of C; None: nothing has happened.
+
+    Returns the judgement and the spread.
+    """
+    panel, settings, follower = fitted.panel, fitted.settings, fitted.follower
+    assert panel.view is not None
+    model, place = engine.follow_model(*follower), int(places[0])
+    bank, columns = roster.columns(panel.view.bank, place)
+    state, number = fitted.following.fleet.where(row.names[0])
+    if model is None or bank is None or state.capacity != follower.network.config.window:
+        return None
+    given = calendar_features(row.times, settings.calendar)[0]
+    if row.known.shape[1]:
+        inputs = panel.known_scaler.transform(row.known)[0]
+        if (np.abs(inputs) > LARGEST).any():
+            return None
+        given = np.concatenate((inputs, given))
+    found = engine.follow_block(model, state).take_row(
+        number, int(roster.stream_keys[place]), bank, panel.view.compiled, columns, row.values[0], given, LARGEST
+    )
+    if found is None:
+        return None
+    state.trajectories_are_own = state.trajectories_are_own and not found.resampled
+    density, pit = (torch.from_numpy(part[None]) for part in (found.log_density, found.pit))
+    return Judgement(density, pit, torch.zeros(density.shape, dtype=torch.long)), found.unit[None]
 
 
 def roster_of(fitted: Fitted) -> Roster | None:

@@ -12,7 +12,9 @@ a method of a class or of a single object: hence the exact types, and the compar
 """
 
 import functools
+import operator
 import weakref
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,12 +22,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 
 from smc_transformer.inference.settings import InferenceSettings
-from smc_transformer.inference.state import ParticleState
+from smc_transformer.inference.state import FOLLOW_BLOCK, ParticleState
 from smc_transformer.inference.watch import Watch
 from smc_transformer.kernels.choice import about_numbers, in_c
 from smc_transformer.kernels.densities import Categorical, Elliptical, Form, NegativeBinomial
 from smc_transformer.kernels.filter import FilterOutputs, Gaps, filter_sequences
-from smc_transformer.kernels.follow import Followed, FollowModel, FollowSettings, FollowTensors
+from smc_transformer.kernels.follow import FollowBlock, Followed, FollowModel, FollowSettings, FollowTensors
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.paths import PathsModel, PathsStart, draw_paths
 from smc_transformer.kernels.recurrent import encode_trees, trees
@@ -479,6 +481,36 @@ def _means(network: Network, embedding: Float[Tensor, "*batch d_model"]) -> tupl
     return query, key, value
 
 
+def follow_block(model: FollowModel, state: ParticleState) -> FollowBlock:
+    """Series of a state that stays where it is, whose slots are a ring, for rows that come one by one."""
+    tensors = (
+        state.last,
+        state.keys,
+        state.values,
+        state.trajectories,
+        state.log_weights,
+        state.informed,
+        state.position,
+        state.n_slots,
+        *state.encoder_state,
+    )
+    known: tuple[FollowModel, tuple[Tensor, ...], FollowBlock] | None = vars(state).get(FOLLOW_BLOCK)
+    if known is not None and known[0] is model and all(map(operator.is_, known[1], tensors)):
+        return known[2]
+    last, keys, values, trajectories, log_weights, informed, position, n_slots = tensors[:8]
+    rest = (trajectories, log_weights, informed, position, n_slots, position)
+    found = model.block(FollowTensors(last, *_of_encoder(state.encoder_state), keys, values, None, *rest))
+    vars(state)[FOLLOW_BLOCK] = (model, tensors, found)
+    return found
+
+
+def _of_encoder(state: Sequence[Tensor]) -> tuple[Tensor | None, Tensor | None]:
+    """The inputs before the last, and what a GRU remembers, (row, d), of an encoder's state."""
+    previous = next((part for part in state if part.ndim == 2), None)
+    hidden = next((part for part in state if part.ndim == 3), None)
+    return previous, None if hidden is None else hidden.flatten(1)
+
+
 def run_follow(
     model: FollowModel,
     state: ParticleState,
@@ -493,13 +525,12 @@ def run_follow(
         part.contiguous() for part in (state.trajectories, state.keys, state.values)
     )
     encoder_state = [part.clone(memory_format=torch.contiguous_format) for part in state.encoder_state]
-    previous = next((part for part in encoder_state if part.ndim == 2), None)
-    hidden = next((part for part in encoder_state if part.ndim == 3), None)
+    previous, hidden = _of_encoder(encoder_state)
     log_weights = state.log_weights.clone(memory_format=torch.contiguous_format)
     series = FollowTensors(
         state.last,
         previous,
-        None if hidden is None else hidden.flatten(1),
+        hidden,
         state.keys,
         state.values,
         state.held,

@@ -20,6 +20,9 @@ from smc_transformer.nn.encoders.base import State
 FARTHEST = 2**48
 """Of a clock: steps that a sequence may have taken. No stream gets there, and C can go on counting from it."""
 
+FOLLOW_BLOCK = "_follow_block"
+"""Where a state keeps what C needs to find it; of this process only."""
+
 
 class Moved(NamedTuple):
     """What particles drew when they moved on."""
@@ -71,6 +74,9 @@ class ParticleState:
     def __len__(self) -> int:
         """Sequences."""
         return len(self.log_weights)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != FOLLOW_BLOCK}
 
     @property
     def n_particles(self) -> int:

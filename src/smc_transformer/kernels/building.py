@@ -36,7 +36,7 @@ HEADERS = tuple(
     f"{name}.h"
     for name in (
         *("common", "band", "layer", "gradient", "encoder", "noise"),
-        *("threefry", "gamma", "pool", "weights", "student"),
+        *("threefry", "gamma", "pool", "weights", "student", "view"),
     )
 )
 NUMBERS = ("float", "double")

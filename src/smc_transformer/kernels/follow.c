@@ -7,6 +7,7 @@
 #include "noise.h"
 #include "pool.h"
 #include "student.h"
+#include "view.h"
 #include "weights.h"
 
 typedef struct {
@@ -247,8 +248,12 @@ static int follow_blocks(void *job)
     return !ready;
 }
 
-/* Take the step up to the row and judge it. Returns 0, or 1 when there was not enough memory. */
-int follow_series(const Follow *f, const Layer *layer, const Encoder *encoder, int n_threads)
+/* Compiled once, wherever it is called from: another copy might sum in another order. */
+#define ALONE __attribute__((noinline, noclone))
+
+/* Take the step up to the row and judge it. Returns 0, or 1 when there was not enough memory, and then (on one thread)
+   nothing has happened. */
+ALONE int follow_series(const Follow *f, const Layer *layer, const Encoder *encoder, int n_threads)
 {
     Following job = {{0, (f->batch + BLOCK - 1) / BLOCK}, f, layer, encoder};
     return work_together(follow_blocks, &job, n_threads);
@@ -258,7 +263,7 @@ enum { FEW_TARGETS = 64 }; /* whose scratch needs no memory of its own */
 
 /* Weigh by rows of which all targets are there, in place; the others are left as they are. Returns 0, or 1 when there
    was not enough memory. */
-int weigh_series(const Contours *contours, const real *targets, const real *parameters, real *log_weights,
+ALONE int weigh_series(const Contours *contours, const real *targets, const real *parameters, real *log_weights,
                  uint8_t *informed, count batch, count particles, count n_parameters)
 {
     count n = contours->n;
@@ -281,3 +286,60 @@ int weigh_series(const Contours *contours, const real *targets, const real *para
 }
 
 SIZE_OF(Contours, contours)
+
+typedef struct {
+    const count *columns;  /* (n_targets): which rows of the view are those of the series */
+    const double *values;  /* (n_targets): the row, in units of the table; none is missing */
+    const double *given;   /* (n_given): inputs that are known ahead, before those of the view */
+    count n_given, n_features;
+    double largest;        /* a number beyond this is none for the model */
+    double *unit;          /* (n_targets): written */
+    real *scaled;          /* (n_targets): written: the row as the model sees it */
+    count *position, *n_slots; /* of the series: gone on by one */
+} Row;
+
+SIZE_OF(Row, row)
+
+enum { DONE, NO_MEMORY, NOT_HELD };
+
+/* All of one row of one series, where it stands: seen through the view, judged, weighed, and learned by the view.
+   `f` is of one series, its targets are those written here. Needs few targets and profiles.
+
+   Returns DONE; or, when nothing has happened, NO_MEMORY, or NOT_HELD: the model cannot hold a number. */
+int take_row(const Follow *f, const Layer *layer, const Encoder *encoder, const Bank *bank, const View *view, const Row *row)
+{
+    count n = f->n_targets, wide = f->n_inputs, owned = f->owners * wide;
+    if (n > FEW_TARGETS || bank->profiles > FEW_PROFILES) return NO_MEMORY;
+    double anchor[FEW_TARGETS];
+    double *features = malloc((size_t)(n * row->n_features + 1) * sizeof(double));
+    real *last = malloc((size_t)owned * sizeof(real)); /* a copy: it is written before the last thing that may fail */
+    int failed = !features || !last;
+    failed = failed || glance_columns(bank, view, row->columns, n, 1, row->n_features, anchor, row->unit, features, 1);
+    int found = failed ? NO_MEMORY : DONE;
+    for (count i = 0; found == DONE && i < n; i++) {
+        double scaled = (row->values[i] - anchor[i]) / row->unit[i];
+        row->scaled[i] = (real)scaled;
+        if (fabs(scaled) > row->largest) found = NOT_HELD;
+    }
+    if (found == DONE) {
+        memcpy(last, f->last, owned * sizeof(real));
+        for (count owner = 0; owner < f->owners; owner++) {
+            real *known = last + owner * wide + n;
+            for (count i = 0; i < row->n_given; i++) known[i] = (real)row->given[i];
+            for (count i = 0; i < n * row->n_features; i++) known[row->n_given + i] = (real)features[i];
+        }
+        Follow own = *f;
+        own.last = last;
+        if (follow_series(&own, layer, encoder, 1)) found = NO_MEMORY;
+    }
+    if (found == DONE) {
+        const Contours contours = {n, f->root, f->lowest, f->highest, f->constant, f->degrees};
+        weigh_series(&contours, row->scaled, f->parameters, f->log_weights, f->informed, 1, f->particles, f->n_parameters);
+        for (count i = 0; i < owned; i++) f->last[i] = i % wide < n ? row->scaled[i % wide] : 0;
+        row->position[0]++;
+        row->n_slots[0]++;
+        observe_columns(bank, row->columns, n, row->values);
+    }
+    free(features); free(last);
+    return found;
+}

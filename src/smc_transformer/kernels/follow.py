@@ -3,6 +3,7 @@
 import ctypes
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -12,7 +13,7 @@ from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.kernels.filter import SCHEMES
 from smc_transformer.kernels.layer import LayerTensors
 from smc_transformer.kernels.library import check, loaded, threads
-from smc_transformer.kernels.structures import COUNT, POINTER, Contours, Follow, point
+from smc_transformer.kernels.structures import COUNT, POINTER, Bank, Contours, Follow, Row, View, point
 
 
 class FollowSettings(NamedTuple):
@@ -111,6 +112,11 @@ class FollowModel:
         check(loaded(like).follow_series(*structures, threads(work)))
         return found
 
+    def block(self, series: FollowTensors) -> "FollowBlock":
+        """Series in memory that stays where it is; their `stream_keys` and `held` are not used."""
+        self._check(series, series.last.new_empty(len(series.last), self._settings.n_targets))
+        return FollowBlock(self._template, self._layer, self._encoder, series)
+
     def weigh(
         self,
         targets: Float[Tensor, "batch n_targets"],
@@ -147,3 +153,104 @@ class FollowModel:
             raise ValueError(f"targets must be contiguous and of shape {(batch, settings.n_targets)}")
         if owners not in (1, n_particles) or (series.held is None and len(series.keys) != batch):
             raise ValueError(f"{batch} series of {n_particles} particles have {owners} owners, {len(series.keys)} keys")
+
+
+class TakenRow(NamedTuple):
+    """What one row of one series was, before it was seen."""
+
+    log_density: Float[np.ndarray, "n_targets"]
+    pit: Float[np.ndarray, "n_targets"]
+    unit: Float[np.ndarray, "n_targets"]  # in which the model sees it
+    resampled: bool
+
+
+class FollowBlock:
+    """Followed series in memory that stays where it is, each of which takes a row there."""
+
+    def __init__(
+        self, template: Follow, layer: ctypes.Structure, encoder: ctypes.Structure, series: FollowTensors
+    ) -> None:
+        batch, n_particles, capacity = series.trajectories.shape
+        self._template = Follow.from_buffer_copy(template)
+        self._template.batch, self._template.particles, self._template.capacity = 1, n_particles, capacity
+        self._template.owners = series.last.shape[1]
+        self._kept = (template, layer, encoder, series)
+        self._structures = (ctypes.byref(layer), ctypes.byref(encoder))
+        placed = series._replace(held=None, stream_keys=series.position)._asdict().items()
+        # Where the part of the first series is, and how many bytes further that of the next.
+        self._places = [
+            (name, tensor.data_ptr(), tensor.nbytes // batch)
+            for name, tensor in placed
+            if tensor is not None and name != "stream_keys"
+        ]
+        self._n_series, self._n_targets = batch, template.n_targets
+        self._outputs = series.last.new_empty(n_particles, template.n_parameters)
+        self._like = series.last
+
+    def take_row(
+        self,
+        number: int,
+        stream_key: int,
+        bank: Bank,
+        view: View,
+        columns: Int[np.ndarray, "n_targets"],
+        values: Float[np.ndarray, "n_targets"],
+        given: Float[np.ndarray, "given"],
+        largest: float,
+    ) -> TakenRow | None:
+        """All of a row of one series; None, and nothing has happened, where the model cannot hold a number.
+
+        Args:
+            number: which of the series.
+            stream_key: of its random numbers.
+            bank: what is remembered of all columns.
+            view: its constants.
+            columns: which of them are those of the series.
+            values: the row, none missing.
+            given: inputs that are known ahead, but for those of the view.
+            largest: number that the model can hold.
+        """
+        n, n_features = self._n_targets, 4 + bank.seasons + bool(view.counts)
+        if not (0 <= number < self._n_series and len(columns) == len(values) == n):
+            raise ValueError(f"there are {self._n_series} series of {n} targets, got {len(values)} values of {number}")
+        if n + len(given) + n * n_features != self._template.n_inputs or columns.min() < 0:
+            raise ValueError(
+                f"{self._template.n_inputs} inputs are not {n} targets, {len(given)} given, {n_features} features"
+            )
+        if columns.max() >= bank.n_columns or columns.dtype != np.int64:
+            raise ValueError(f"columns must be among {bank.n_columns}, got {columns}")
+        numbers, scaled, flags = np.empty(n), np.empty((3, n), dtype=np.float32), np.empty(1, dtype=np.uint8)
+        values, given = (np.ascontiguousarray(part, dtype=np.float64) for part in (values, given))
+        key = np.array([stream_key], dtype=np.int64)
+        task = Follow.from_buffer_copy(self._template)
+        for name, first, size in self._places:
+            setattr(task, name, first + number * size)
+        at = _address(scaled)
+        task.stream_keys, task.resampled, task.parameters = _address(key), _address(flags), self._outputs.data_ptr()
+        task.targets, task.log_density, task.pit = at, at + 4 * n, at + 8 * n
+        row = Row(
+            _address(columns),
+            _address(values),
+            _address(given),
+            len(given),
+            n_features,
+            largest,
+            _address(numbers),
+            at,
+            task.position,
+            task.n_slots,
+        )
+        structures = (ctypes.byref(bank), ctypes.byref(view), ctypes.byref(row))
+        failed = loaded(self._like).take_row(ctypes.byref(task), *self._structures, *structures)
+        if failed == NOT_HELD:
+            return None
+        check(failed)
+        return TakenRow(scaled[1], scaled[2], numbers, bool(flags[0]))
+
+
+NOT_HELD = 2
+"""What C returns where the model cannot hold a number."""
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]

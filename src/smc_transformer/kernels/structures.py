@@ -94,6 +94,17 @@ class Follow(ctypes.Structure):
     ]
 
 
+class Row(ctypes.Structure):
+    """In follow.c."""
+
+    _fields_ = [
+        *_fields(POINTER, "columns", "values", "given"),
+        *_fields(COUNT, "n_given", "n_features"),
+        ("largest", NUMBER),
+        *_fields(POINTER, "unit", "scaled", "position", "n_slots"),
+    ]
+
+
 class Replay(ctypes.Structure):
     """In replay.c."""
 
@@ -181,7 +192,22 @@ class View(ctypes.Structure):
     ]
 
 
-STRUCTURES = (Strides, Layer, Filter, Step, Contours, Follow, Replay, Encoder, Paths, Attention, Recurrent, Bank, View)
+STRUCTURES = (
+    Strides,
+    Layer,
+    Filter,
+    Step,
+    Contours,
+    Follow,
+    Row,
+    Replay,
+    Encoder,
+    Paths,
+    Attention,
+    Recurrent,
+    Bank,
+    View,
+)
 
 
 def point(structure: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:

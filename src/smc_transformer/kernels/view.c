@@ -4,33 +4,9 @@
    of them by itself, in double. A row of the state is a column of a series; `rows` tells which ones are meant. */
 
 #include "pool.h"
+#include "view.h"
 
 enum { MOST_ORIGINS = 16 };
-
-typedef struct {
-    count seasons, profiles, smoothers, origins, places, entries; /* how many there are */
-    count horizon, stride, judged_every, rows_before_judging;
-    double remembered; /* of the errors so far, when new ones come */
-    double size_rate, profile_level_rate, profile_level_seasons, smallest_factor, largest_factor;
-    const count *lengths, *season_starts;             /* (seasons) */
-    const count *season_of, *starts;                  /* (profiles): and where its entries begin */
-    const uint8_t *multiplies;                        /* (profiles) */
-    const double *rates;                              /* (profiles) */
-    const double *level_rates, *trend_rates, *damping; /* (smoothers) */
-    const double *sums; /* (oldest + 1, smoothers): phi + ... + phi^age of forecasts that are running */
-    count oldest;
-    /* The state, a row for each column. */
-    count *n_rows, *n_observed, *silent;
-    double *last, *size, *largest, *jump, *profile_entries, *latest;
-    count *visits;
-    double *reference, *level, *trend, *origin_level, *origin_trend, *errors, *n_errors;
-} Bank;
-
-typedef struct {
-    count counts, ready_after; /* counts: whether the values are; ready_after: rows by which a column is known to be quiet */
-    const double *prior;       /* (candidates) */
-    double noise, floor, power, prior_errors, prior_noise, least_noise, least_unit, smallest;
-} View;
 
 SIZE_OF(Bank, bank)
 SIZE_OF(View, view)
@@ -167,15 +143,12 @@ static void observe(const Bank *bank, count column, double y, double *entries)
     memcpy(bank->origin_trend + origin * C, bank->trend + column * C, C * sizeof(double));
 }
 
-/* Let columns take their next values, in place; NaN is missing. Returns 0, or 1 when there was not enough memory, and then
-   nothing has happened. */
 int observe_columns(const Bank *bank, const count *rows, count n, const double *y)
 {
-    double *entries = malloc((size_t)(bank->profiles + 1) * sizeof(double));
-    if (!entries) return 1;
-    for (count i = 0; i < n; i++) observe(bank, rows ? rows[i] : i, y[i], entries);
-    free(entries);
-    return 0;
+    double few[FEW_PROFILES], *entries = bank->profiles <= FEW_PROFILES ? few : malloc((size_t)bank->profiles * sizeof(double));
+    for (count i = 0; entries && i < n; i++) observe(bank, rows ? rows[i] : i, y[i], entries);
+    if (entries != few) free(entries);
+    return !entries;
 }
 
 /* The smallest unit, by the largest value that a column has had. */
@@ -282,7 +255,6 @@ static int glance_at_columns(void *job)
     return !memory;
 }
 
-/* What is said about the next rows of columns. Returns 0, or 1 when there was not enough memory. */
 int glance_columns(const Bank *bank, const View *view, const count *rows, count n, count steps, count n_features,
                    double *anchor, double *unit, double *features, int n_threads)
 {

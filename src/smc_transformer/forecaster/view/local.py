@@ -111,10 +111,10 @@ class LocalView:
         return n_features(len(self.bank.seasons), self.counts)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_compiled"}  # pointers of this process
+        return {name: value for name, value in vars(self).items() if name != "compiled"}  # pointers of this process
 
     @cached_property
-    def _compiled(self) -> CompiledView:
+    def compiled(self) -> CompiledView:
         """The constants as C sees them."""
         numbers = {
             "counts": int(self.counts),
@@ -134,7 +134,7 @@ class LocalView:
         """What is said about the next rows, from where the series are: all of the state, or some `rows` of it."""
         compiled = self.bank.compiled(state)
         if compiled is not None:
-            return Glance(*glance_columns(compiled, self._compiled, rows, n_steps, self.n_features))
+            return Glance(*glance_columns(compiled, self.compiled, rows, n_steps, self.n_features))
         if rows is not None:
             return self.glance(state.take(rows), n_steps)
         at_once = max(1, NUMBERS_AT_ONCE // (n_steps * self.bank.n_candidates))
