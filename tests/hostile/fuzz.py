@@ -18,6 +18,7 @@ A case is a kind and a number; the number is the seed of all that is random in i
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import os
 import random
@@ -38,6 +39,8 @@ MEMORY = 12 * 2**30
 """Bytes of the process: what asks for more gets an error, and does not stop the machine."""
 START = 600
 """Seconds in which the process must have begun: it imports torch and trains a model."""
+AT_ONCE = 400
+"""Cases of one process."""
 BAD = ("foreign", "silent", "crash", "hang")
 
 
@@ -523,9 +526,12 @@ def run(jobs, *, show=False, until=float("inf")):
     counts, bad, seconds = {kind: Counter() for kind in KINDS}, [], dict.fromkeys(KINDS, 0.0)
     with tempfile.TemporaryDirectory() as name:
         folder, log = Path(name), Path(name) / "log"
-        while jobs and time.monotonic() < until:
+        waiting, left = iter(jobs), []
+        while time.monotonic() < until:
+            part, n_done = left + list(itertools.islice(waiting, AT_ONCE - len(left))), 0
+            if not part:
+                break
             log.write_text("")
-            part, n_done = jobs[:400], 0
             given = json.dumps({"folder": str(folder), "jobs": part, "log": str(log), "show": show})
             worker = subprocess.Popen(
                 [sys.executable, __file__, "--worker"], stdin=subprocess.PIPE, stdout=sys.stderr, text=True
@@ -558,7 +564,7 @@ def run(jobs, *, show=False, until=float("inf")):
                 counts[kind][outcome] += 1
                 bad.append(f"{kind} {number} {outcome} {worker.returncode}")
                 n_done += 1
-            jobs = jobs[n_done:]
+            left = part[n_done:]
     each = {kind: round(seconds[kind] / max(1, counts[kind].total()), 3) for kind in KINDS}
     return {"cases": sum(map(Counter.total, counts.values())), "counts": counts, "seconds": each, "bad": bad}
 
@@ -576,8 +582,10 @@ def main():
         given = json.loads(sys.stdin.read())
         work(Path(given["folder"]), given["jobs"], Path(given["log"]), given["show"])
         return 0
-    n_cases = 10**6 if options.minutes else options.cases
-    jobs = [(kind, options.first + number) for number in range(n_cases) for kind in options.only]
+    numbers = itertools.count(options.first)
+    if not options.minutes:
+        numbers = itertools.islice(numbers, options.cases)
+    jobs = ((kind, number) for number in numbers for kind in options.only)
     until = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
     found = run(jobs, show=options.show, until=until)
     sys.stdout.write(json.dumps(found, indent=1) + "\n")

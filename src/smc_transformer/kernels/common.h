@@ -128,6 +128,7 @@ static inline real exp_negative(real x)
     if (sizeof(real) == 8) return (real)exp(x);
     float clipped = x < -87 ? -87.0f : (float)x;
     float k = rintf(clipped * 1.44269504f);
+    k = k > -126 ? k : -126; /* NaN is no whole number: it comes by way of r */
     float r = clipped - k * 0.693359375f + k * 2.12194440e-4f;
     float series = 1 + r * (1 + r * (0.5f + r * (1.66666667e-1f + r * (4.16666667e-2f + r * (8.3333333e-3f
                  + r * 1.3888889e-3f)))));
