@@ -57,7 +57,8 @@ $(LOWEST)/.ready: pyproject.toml tests/lowest_requirements.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-# One engine at a time, each with a limit of its own: beside each other they starve on two cores. All are tried.
+# One engine at a time, each with a limit of its own: beside each other they starve on two cores. All are tried. A machine
+# with other work needs more: SECONDS_A_TEST=900 make test-engines SECONDS_EACH=3000.
 test-engines: $(ENGINES)/.ready  ## Run the tests of Spark (needs Java 17), Dask, Ray and Bytewax, in an environment of their own
 	@failed=; for tests in spark dask ray "not (spark or dask or ray)"; do \
 	  echo "== tests of engines: $$tests"; \

@@ -137,7 +137,8 @@ def test_files_that_are_no_tables(contents, capsys, tmp_path):
     assert "data.csv" in fails(capsys, 1, "fit", tmp_path / "data.csv", *QUICK, "--out", tmp_path / "model")
     (tmp_path / "data.csv.gz").write_bytes(contents)
     assert "data.csv.gz" in fails(capsys, 1, "fit", tmp_path / "data.csv.gz", *QUICK, "--out", tmp_path / "model")
-    assert "nowhere.csv" in fails(capsys, 1, "fit", tmp_path / "nowhere.csv", *QUICK, "--out", tmp_path / "model")
+    said = fails(capsys, 1, "fit", tmp_path / "nowhere.csv", *QUICK, "--out", tmp_path / "model")
+    assert said == f"smct: {tmp_path / 'nowhere.csv'}: No such file or directory\n"
 
 
 @pytest.mark.parametrize(

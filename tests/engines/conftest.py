@@ -5,6 +5,8 @@ other share two cores, and to the test that kills a worker any process below its
 """
 
 import importlib.util
+import os
+import shutil
 import signal
 import warnings
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from helpers.engine_tables import ENGINES, in_order
 
 from benchmarks.local_spark import local_spark
 
-LIMIT = 180
+LIMIT = int(os.environ.get("SECONDS_A_TEST", "180"))
 """Seconds that a test may take, with the start of its engine: a cluster that hangs is a failure."""
 PACKAGES = {"spark": "pyspark", "dask": "distributed", "ray": "ray"}
 
@@ -82,6 +84,8 @@ def running_ray():
 def started(name):
     if importlib.util.find_spec(PACKAGES[name]) is None:
         pytest.skip(f"{name} is not installed")
+    if name == "spark" and shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("spark is installed, but Java is not")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the engines
         with {"spark": running_spark, "dask": running_dask, "ray": running_ray}[name]() as found:

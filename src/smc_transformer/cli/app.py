@@ -23,7 +23,7 @@ By a transformer whose attention is random (SMC Transformer, sequential Monte Ca
 EPILOG = """\
 a first forecast, of a table with the columns unique_id, ds and y:
   smct fit sales.csv --horizon 12 --out model
-  smct predict model --level 80 95 --out forecast.csv --plot forecast.png
+  smct predict model --level 80 95 --out forecast.csv
 
 smct COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted"""
 

@@ -57,5 +57,7 @@ def check_installed(package: str, need: str, extra: str) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, without line breaks."""
+    """What an error says, without line breaks; of a file, what is wrong with which, without the number of the error."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__
