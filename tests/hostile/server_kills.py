@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 FIRST = 40
 """Time of the first row of each series."""
 OPTIONS = ("--paths", "2", "--save-every", "7")
-REQUESTS = 6
+REQUESTS = 4
 """About how many a server answers before it is killed, at most."""
 DOWN = (ConnectionError, http.client.HTTPException, TimeoutError)
 
@@ -159,7 +159,7 @@ def run(saved, place, n_kills, seed, *options):
     warm.accept([{"unique_id": "a", "ds": FIRST, "y": 0.5}, {"unique_id": "a", "ds": FIRST + 1, "y": 0.5}])
     warm.save()
     warm.close()
-    moments, starting, sending = {"starting": 0, "serving": 0}, 1.0, 0.1  # the last two: seconds, about
+    moments, starting, sending = {"starting": 0, "serving": 0}, 1.0, 1.0  # the last two: seconds, about
     while sum(moments.values()) < n_kills and len(client.bad) < 20:
         begun = time.monotonic()
         server = begin_server(folder, client.port, *options)
@@ -170,9 +170,10 @@ def run(saved, place, n_kills, seed, *options):
             starting = (starting + time.monotonic() - begun) / 2
             killer = killer or begin_killer(server, chance.random() * REQUESTS * sending)
             while os.waitpid(server, os.WNOHANG) == (0, 0):
-                begun = time.monotonic()
+                begun, n_answered = time.monotonic(), len(client.answered)
                 client.send()
-                sending = 0.9 * sending + 0.1 * (time.monotonic() - begun)
+                if len(client.answered) > n_answered:
+                    sending = (sending + time.monotonic() - begun) / 2
         else:
             _, status = os.waitpid(server, 0)
             if not os.WIFSIGNALED(status):
