@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 FIRST = 40
 """Time of the first row of each series."""
 OPTIONS = ("--paths", "2", "--save-every", "7")
-REQUESTS = 6
+REQUESTS = 10
 """About how many a server answers before it is killed, at most."""
 DOWN = (ConnectionError, http.client.HTTPException, TimeoutError)
 
@@ -127,13 +127,17 @@ def is_up(port):
     return False
 
 
+def has_ended(child):
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def wait_until_up(child, port, seconds=120):
     """Whether the server answers; False: it has ended."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if is_up(port):
             return True
-        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        if has_ended(child):
             return False
         time.sleep(0.005)
     raise AssertionError("the server does not answer")
@@ -159,26 +163,29 @@ def run(saved, place, n_kills, seed, *options):
     warm.accept([{"unique_id": "a", "ds": FIRST, "y": 0.5}, {"unique_id": "a", "ds": FIRST + 1, "y": 0.5}])
     warm.save()
     warm.close()
-    moments, starting, sending = {"starting": 0, "serving": 0}, 1.0, 0.1  # the last two: seconds, about
+    moments = {"starting": 0, "first requests": 0, "later requests": 0}  # in the middle of which it was killed
+    starting, sending = 1.0, 1.0  # seconds, about
     while sum(moments.values()) < n_kills and len(client.bad) < 20:
         begun = time.monotonic()
         server = begin_server(folder, client.port, *options)
         is_early = chance.random() < 0.25
         killer = begin_killer(server, chance.random() * starting) if is_early else None
-        n_before = len(client.answered)
+        n_before, moment = len(client.answered), "starting"
         if wait_until_up(server, client.port):
+            moment = "first requests"
             starting = (starting + time.monotonic() - begun) / 2
             killer = killer or begin_killer(server, chance.random() * REQUESTS * sending)
-            while os.waitpid(server, os.WNOHANG) == (0, 0):
-                begun = time.monotonic()
+            while not has_ended(server):
+                begun, n_answered = time.monotonic(), len(client.answered)
                 client.send()
-                sending = 0.9 * sending + 0.1 * (time.monotonic() - begun)
-        else:
-            _, status = os.waitpid(server, 0)
-            if not os.WIFSIGNALED(status):
-                client.bad.append(f"the server has ended by itself: {status}")
-        os.waitpid(killer, 0)
-        moments["serving" if len(client.answered) > n_before else "starting"] += 1
+                if len(client.answered) > n_answered:
+                    sending = (sending + time.monotonic() - begun) / 2
+        if killer is not None:
+            os.waitpid(killer, 0)
+        _, status = os.waitpid(server, 0)  # not before: its number would be free for another process
+        if not os.WIFSIGNALED(status):
+            client.bad.append(f"the server has ended by itself: {status}")
+        moments["later requests" if len(client.answered) > n_before else moment] += 1
     server = begin_server(folder, client.port, *options)
     wait_until_up(server, client.port)
     while True:

@@ -15,6 +15,9 @@ from smc_transformer.support.durable import sync_folder
 WAIT = 10.0
 """Seconds to wait for a database that is busy, or a server that does not answer."""
 
+CACHE_BYTES, LOG_PAGES = 2**26, 2**14
+"""Memory for pages of SQLite, and pages (of 4 kB) in its write-ahead log before they are moved to the file itself."""
+
 
 class StoreError(SavedForecasterError):
     """A store that cannot be used, and why."""
@@ -59,6 +62,9 @@ class SQLite:
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 # Every commit is flushed to the disk before it returns: what was answered survives a loss of power.
                 self._connection.execute("PRAGMA synchronous = FULL")
+                # Rows of many series change many pages: these are kept at hand, and moved from the log in large parts.
+                self._connection.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
+                self._connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         if is_new:
             sync_folder(path.parent)
 
