@@ -80,7 +80,7 @@ def add(commands: Commands) -> None:
     )
     report.add_argument("--results", type=Path, default=RESULTS, help="folder of `smct experiment run`")
     _add(report, "--out", "folder for the report (default: the results' folder)", type=Path)
-    report.add_argument("--no-train", action="store_true", help="leave out figures whose models are not trained yet")
+    report.add_argument("--no-train", action="store_true", help="train nothing: old or no figures of models")
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:

@@ -92,7 +92,11 @@ def test_seeds_are_counted_from_nought_and_there_are_five_folds_at_most():
             Choice(models=["plain", "lstn"]),
             "unknown model 'lstn'; there are: bayes_optimal, plain, .*smc_transformer$",
         ),
-        ("realworld", Choice(configs=["bets"]), "there are: paper, best, best-no-noise, .*ablations, default"),
+        (
+            "realworld",
+            Choice(configs=["bets"]),
+            "there are: paper, paper.view, best, best-no-noise, .*ablations, default",
+        ),
         ("realworld", Choice(splits=["random"]), "unknown split 'random'; there are: chronological, paper"),
         ("synthetic", Choice(splits=["paper"]), "folds"),
         ("realworld", Choice(configs=["ablations"], splits=["paper"]), "no cell fits"),
