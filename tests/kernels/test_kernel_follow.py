@@ -10,7 +10,7 @@ from helpers.models import sequences
 from scipy.special import stdtr
 
 from smc_transformer.forecaster.following import Follower, StreamKeys
-from smc_transformer.inference import engine
+from smc_transformer.inference import follow
 from smc_transformer.inference.step import begin
 from smc_transformer.kernels import disabled
 from smc_transformer.nn.streams import Streams
@@ -38,7 +38,7 @@ def followed(model, x, *, n_particles=9, keys=KEYS, settings=None, in_c=True, mo
     n_targets = model.config.n_targets
     with monkeypatch.context() as patch:
         if not in_c:  # torch and the kernels of single steps
-            patch.setattr(engine, "follow_model", lambda *_: None)
+            patch.setattr(follow, "follow_model", lambda *_: None)
         follower = Follower(model, settings or model.settings(n_particles))
         state, found = begin(model, x[:, 0], n_particles), []
         for t in range(1, x.shape[1]):
@@ -66,7 +66,7 @@ def assert_close(one, other):
 def test_numbers_are_those_of_torch(case, n_targets, gaps, monkeypatch):
     model = model_of(case, n_targets)
     x = rows_with_gaps(n_targets + 2, n_targets, gaps)
-    assert engine.follow_model(model, model.settings(9)) is not None
+    assert follow.follow_model(model, model.settings(9)) is not None
     found, state = followed(model, x, monkeypatch=monkeypatch)
     expected, other = followed(model, x, in_c=False, monkeypatch=monkeypatch)
     for one, another in zip(found, expected, strict=True):
@@ -155,7 +155,7 @@ def test_what_has_changed_is_seen():
     settings = model.settings(9)
 
     def ask():
-        return engine.follow_model(model, settings)
+        return follow.follow_model(model, settings)
 
     known = ask()
     assert ask() is known
@@ -184,11 +184,11 @@ def test_what_has_changed_is_seen():
 
 def test_c_is_given_nothing_of_another_shape():
     model = model_of(CASES[0])
-    compiled = engine.follow_model(model, model.settings(9))
+    compiled = follow.follow_model(model, model.settings(9))
     state = begin(model, torch.zeros(4, 3), 9)
     with pytest.raises(ValueError, match="last must be contiguous and of shape"):
-        engine.run_follow(compiled, replace(state, last=state.last[..., :2]), KEYS, torch.zeros(4, 1))
+        follow.run_follow(compiled, replace(state, last=state.last[..., :2]), KEYS, torch.zeros(4, 1))
     with pytest.raises(ValueError, match="stream_keys must be contiguous"):
-        engine.run_follow(compiled, state, KEYS[:3], torch.zeros(4, 1))
+        follow.run_follow(compiled, state, KEYS[:3], torch.zeros(4, 1))
     with pytest.raises(ValueError, match="targets must be contiguous"):
-        engine.run_follow(compiled, state, KEYS, torch.zeros(4, 2))
+        follow.run_follow(compiled, state, KEYS, torch.zeros(4, 2))

@@ -7,7 +7,7 @@ import torch
 from helpers.agreement import assert_same, both, random_case, random_model, seeded
 from helpers.models import sequences
 
-from smc_transformer.inference import engine
+from smc_transformer.inference import compiled, engine
 from smc_transformer.inference.filter import filter_state
 from smc_transformer.inference.paths import draw_paths, rollout
 from smc_transformer.inference.step import begin, spread
@@ -163,7 +163,7 @@ def test_gradients_in_float32_are_close_to_those_in_float64(encoder, calls):
         model.to(dtype).zero_grad(set_to_none=True)
         given = [part.to(dtype) for part in (x, *noise, draws)]
         state = begin(model, given[0][:, 0], 9, 0)
-        paths, _ = engine.run_paths(model, state, given[0][:, 12:20, 1:], Noise(*given[1:5]), given[5])
+        paths, _ = compiled.run_paths(model, state, given[0][:, 12:20, 1:], Noise(*given[1:5]), given[5])
         paths.square().mean().backward()
         return {name: part.grad.double().clone() for name, part in model.named_parameters() if part.grad is not None}
 

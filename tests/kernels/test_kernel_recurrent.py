@@ -8,7 +8,7 @@ from helpers.agreement import ROUNDING, assert_same, both, seeded
 from helpers.models import make_model, sequences
 from torch import nn
 
-from smc_transformer.inference import engine
+from smc_transformer.inference import compiled, engine
 from smc_transformer.kernels import disabled
 from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.kernels.recurrent import encode_trees, straight_trees, trees
@@ -162,13 +162,13 @@ def test_shared_inputs_have_the_gradients_of_trajectories_encoded_one_by_one(mon
         model.encoder.position.table.data = torch.randn_like(model.encoder.position.table)
     x = gappy(10, 9)
     sizes = []
-    run = engine.run_embedding
+    run = compiled.run_embedding
 
     def watched(*arguments):
         sizes.append(len((found := run(*arguments)).embedding))
         return found
 
-    monkeypatch.setattr(engine, "run_embedding", watched)
+    monkeypatch.setattr(compiled, "run_embedding", watched)
     found = gradients(model, x)
     assert len(sizes) == 1
     assert sizes[0] < 0.8 * 10 * 6 * 9  # embeddings were shared

@@ -38,7 +38,7 @@ from smc_transformer.forecaster.roster import Roster
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.surprise import surprise_rows, surprises
 from smc_transformer.forecaster.table import Rows, TableError, as_pandas, read_rows, read_series
-from smc_transformer.inference import engine
+from smc_transformer.inference import follow
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.nn.streams import stream_key
 
@@ -169,7 +169,7 @@ def _take_one(
     """
     panel, settings, follower = fitted.panel, fitted.settings, fitted.follower
     assert panel.view is not None
-    model, place = engine.follow_model(*follower), int(places[0])
+    model, place = follow.follow_model(*follower), int(places[0])
     bank, columns = roster.columns(panel.view.bank, place)
     state, number = fitted.following.fleet.where(row.names[0])
     if model is None or bank is None or state.capacity != follower.network.config.window:
@@ -180,7 +180,7 @@ def _take_one(
         if (np.abs(inputs) > LARGEST).any():
             return None
         given = np.concatenate((inputs, given))
-    found = engine.follow_block(model, state).take_row(
+    found = follow.follow_block(model, state).take_row(
         number, int(roster.stream_keys[place]), bank, panel.view.compiled, columns, row.values[0], given, LARGEST
     )
     if found is None:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from smc_transformer.inference import engine
+from smc_transformer.inference import compiled, engine
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import begin, observe_step, peek, predict_step
@@ -196,7 +196,7 @@ def _run(
         caches = () if state is None else (state.keys, state.values, state.trajectories)
         out = FilterOutputs(*trace[:6], trace.attention, *caches)
         with threads_for_kernels():
-            gaps = engine.run_filter(network, settings, x, embedding, noise, out, on_collapse, generator)
+            gaps = compiled.run_filter(network, settings, x, embedding, noise, out, on_collapse, generator)
         if gaps is not None:
             trace = trace._replace(completed=gaps.completed)
         if state is not None:

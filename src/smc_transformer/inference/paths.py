@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from smc_transformer.inference import engine
+from smc_transformer.inference import compiled, engine
 from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.inference.filter import filter_numbers, filter_state, particle_filter
 from smc_transformer.inference.settings import InferenceSettings
@@ -63,7 +63,7 @@ def draw_paths(
         with threads_for_kernels():
             noise, draws = _draws_of_steps(network, state, n_steps, generator)
             streams = generator if isinstance(generator, Streams) else None
-            return Paths(*engine.run_paths(network, state, future_inputs, noise, draws, streams))
+            return Paths(*compiled.run_paths(network, state, future_inputs, noise, draws, streams))
     found: list[tuple[Tensor, Tensor]] = []
     for ahead, known in enumerate(future_inputs.unbind(dim=1)):
         parameters = first
@@ -79,7 +79,7 @@ def draw_paths(
 def _draws_of_steps(
     network: Network, state: ParticleState, n_steps: int, generator: Generator | None
 ) -> tuple[Noise | Int[Tensor, "horizon"], Float[Tensor, "batch path horizon n_targets"] | Int[Tensor, "horizon 2"]]:
-    """The noise and the draws of all steps, or what C makes them of: see `engine.run_paths`.
+    """The noise and the draws of all steps, or what C makes them of: see `compiled.run_paths`.
 
     In the order in which they would be drawn step by step, so that the same seed gives the same paths.
     """

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from smc_transformer.inference import engine
-from smc_transformer.inference.engine import SharedEmbedding
+from smc_transformer.inference import compiled, engine
+from smc_transformer.inference.compiled import SharedEmbedding
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Latents, Noise
 
@@ -61,7 +61,7 @@ def trajectory_inputs(
     inputs = torch.cat((targets, known), dim=-1)[:, :, :-1]
     if engine.can_embed(network, x):
         observed = ~x[:, :-1].isnan().any(dim=-1)
-        shared = engine.run_embedding(network, inputs, observed, particles)
+        shared = compiled.run_embedding(network, inputs, observed, particles)
         return TrajectoryInputs(shared.of_trajectories(), targets[:, :, :-1], completed, shared)
     embedding = network.encoder(network.observation.features(inputs.flatten(0, 1)))
     return TrajectoryInputs(embedding.unflatten(0, inputs.shape[:2]), targets[:, :, :-1], completed)

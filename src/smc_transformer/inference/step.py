@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from smc_transformer.inference import engine
+from smc_transformer.inference import compiled, engine, follow
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import Moved, ParticleState
 from smc_transformer.kernels.step import PastSlots
@@ -59,7 +59,7 @@ class Observed(NamedTuple):
 class FollowedStep(NamedTuple):
     """What a step of followed series in C says about X_t before it is seen."""
 
-    model: engine.FollowModel
+    model: follow.FollowModel
     parameters: Float[Tensor, "batch particle n_parameters"]
     log_density: Float[Tensor, "batch n_targets"]
     """Of each target alone; NaN where it is missing."""
@@ -183,11 +183,11 @@ def follow_step(
     """
     if torch.is_grad_enabled() or state.past is not None:
         return None
-    model = engine.follow_model(network, settings)
+    model = follow.follow_model(network, settings)
     if model is None:
         return None
     _make_room(network, state)
-    return FollowedStep(model, *engine.run_follow(model, state, stream_keys, target.contiguous()))
+    return FollowedStep(model, *follow.run_follow(model, state, stream_keys, target.contiguous()))
 
 
 def observe_followed(
@@ -247,7 +247,7 @@ def select_particles(
     held = slice(network.attention.first_slot(min(n_slots)), max(n_slots))
     if held.stop > state.capacity:
         held = slice(0, state.capacity)
-    engine.inherit_trajectories(state.trajectories, selection.ancestors, held, state.keys)
+    compiled.inherit_trajectories(state.trajectories, selection.ancestors, held, state.keys)
     if state.past is not None:
         state.past = state.past._replace(parents=state.past.parents.gather(1, selection.ancestors))
     if state.has_own_inputs:
@@ -272,7 +272,7 @@ def embed(network: Network, state: ParticleState) -> Float[Tensor, "batch _ d_mo
     first, *others = set(state.position.tolist())
     position = state.position.repeat_interleave(state.last.shape[1]) if others else first
     if engine.can_embed_step(network, features):
-        embedding, state.encoder_state = engine.run_embedding_step(network, features, state.encoder_state, position)
+        embedding, state.encoder_state = compiled.run_embedding_step(network, features, state.encoder_state, position)
     else:
         embedding, state.encoder_state = network.encoder.step(features, state.encoder_state, position)
     return embedding.unflatten(0, state.last.shape[:2])
@@ -295,7 +295,7 @@ def mutate(network: Network, state: ParticleState, embedding: Float[Tensor, "bat
     elif in_c:
         _make_room(network, state)
         caches = (state.keys, state.values, state.trajectories)
-        z, outputs = engine.run_step(network, embedding, noise, *caches, state.n_slots, state.past, state.held)
+        z, outputs = compiled.run_step(network, embedding, noise, *caches, state.n_slots, state.past, state.held)
     else:
         if state.held is not None:
             dense = state.dense()

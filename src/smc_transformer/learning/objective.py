@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from smc_transformer.inference import engine
+from smc_transformer.inference import compiled, engine
 from smc_transformer.inference.replay import TrajectoryInputs, replay
 from smc_transformer.model import SMCTransformer
 from smc_transformer.nn.attention import Noise
@@ -45,7 +45,7 @@ def pathwise_objective(model: SMCTransformer, trajectories: Trajectories) -> Tra
     """
     inputs, noise, particles, _, read_outs = trajectories
     if engine.can_replay(model, inputs.embedding, noise):
-        parameters = engine.run_replay(
+        parameters = compiled.run_replay(
             model, inputs.shared or inputs.embedding, inputs.last_targets, noise, particles, read_outs
         )
     else:
