@@ -131,7 +131,8 @@ class Answering:
             fitted.panel.known(series)
         surprise = forecaster.update(rows_table(rows, settings), self.levels, distrust=self.distrust)
         surprises: dict[Name, list[dict[str, Any]]] = {row.name: [] for row in rows}
-        for one in records(surprise.drop(columns=settings.time_column)):
+        for one in records(surprise):
+            del one[settings.time_column]
             surprises[_name(one.pop(settings.id_column))].append(one)
         forecasts: dict[Name, list[dict[str, Any]]] = {name: [] for name in ahead}
         if ahead:

@@ -131,8 +131,8 @@ def _tick_plain(
 ) -> pd.DataFrame | None:
     """The same for a few rows that are plain, all of them the next of their series; None: nothing has happened."""
     settings, view, fleet = fitted.settings, fitted.panel.view, fitted.following.fleet
-    found = [roster.places.get(name) for name in rows.names]
-    if None in found or len(set(found)) < len(found) or (np.abs(rows.values) > LARGEST_IN_STATISTICS).any():
+    found = [roster.places.get(name, -1) for name in rows.names]
+    if -1 in found or len(set(found)) < len(found) or (np.abs(rows.values) > LARGEST_IN_STATISTICS).any():
         return None
     places = np.array(found, dtype=np.int64)
     times = [

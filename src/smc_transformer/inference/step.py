@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 from smc_transformer.inference import compiled, engine, follow
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import Moved, ParticleState
+from smc_transformer.kernels.follow import FollowModel
 from smc_transformer.kernels.step import PastSlots
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
@@ -59,7 +60,7 @@ class Observed(NamedTuple):
 class FollowedStep(NamedTuple):
     """What a step of followed series in C says about X_t before it is seen."""
 
-    model: follow.FollowModel
+    model: FollowModel
     parameters: Float[Tensor, "batch particle n_parameters"]
     log_density: Float[Tensor, "batch n_targets"]
     """Of each target alone; NaN where it is missing."""

@@ -6,6 +6,7 @@ columns beside it.
 
 import ctypes
 from collections.abc import Mapping
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from jaxtyping import Float, Int
 
 from smc_transformer.kernels.library import check, find, loaded, threads
 from smc_transformer.kernels.structures import COUNT, POINTER, Bank, View
+
+T = TypeVar("T", Bank, View)
 
 _LIKE = torch.empty(0)
 MOST_ORIGINS = 16
@@ -86,7 +89,7 @@ def glance_columns(
     return anchor, unit, features
 
 
-def _pointing(structure: ctypes.Structure, arrays: Mapping[str, np.ndarray]) -> ctypes.Structure:
+def _pointing(structure: T, arrays: Mapping[str, np.ndarray]) -> T:
     """The structure with pointers to arrays, which are kept alive as long as it is."""
     for name, array in arrays.items():
         setattr(structure, name, _address(array))

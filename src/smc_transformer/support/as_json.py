@@ -26,7 +26,7 @@ def plain(value: Any) -> Any:
 def records(table: "pd.DataFrame") -> list[dict[str, Any]]:
     """The rows of a table."""
     names = [str(name) for name in table.columns]
-    columns = [_plain_column(table.iloc[:, place]) for place in range(len(names))]
+    columns = [_plain_column(column) for _, column in table.items()]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
