@@ -118,7 +118,7 @@ kills: setup  ## Kill fit, save, update, stream and the server at random moments
 malformed: setup  ## Send malformed requests to the server (REQUESTS=10000)
 	$(BIN)/python tests/hostile/malformed.py --requests $(or $(REQUESTS),1000)
 
-sanitize: setup  ## The kernels under AddressSanitizer and UndefinedBehaviorSanitizer (TOOL=valgrind: under valgrind)
+sanitize: setup  ## The kernels without warnings, and under AddressSanitizer and UBSan (TOOL=valgrind: under valgrind)
 	PYTHON=$(BIN)/python tests/sanitize/run $(or $(TOOL),address) $(ARGUMENTS)
 
 bench: setup  ## Measure speed (writes benchmarks/results.json)

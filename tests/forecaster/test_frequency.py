@@ -4,7 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from smc_transformer.forecaster.frequency import IrregularTimesError, infer_frequency
+from smc_transformer.forecaster.frequency import (
+    IrregularTimesError,
+    TimeOutOfReachError,
+    infer_frequency,
+    times_after,
+)
 
 
 @pytest.mark.parametrize("freq", ["h", "15min", "D", "B", "W-WED", "MS", "ME", "QS-OCT", "YS-JAN", "2h", "7D", "10s"])
@@ -56,3 +61,10 @@ def test_no_grid_of_thousands_of_years_is_made_for_a_row_far_away(unit, monkeypa
     monkeypatch.setattr(pd, "date_range", made)
     assert infer_frequency([times]) == "D"
     infer_frequency([times[-2:]])  # two rows have no other step than theirs
+
+
+def test_in_a_zone_grids_end_with_the_year_9999():
+    """Where pandas speaks of something that is not implemented."""
+    last = pd.Timestamp("9999-12-30", tz="Europe/Berlin").as_unit("us")
+    with pytest.raises(TimeOutOfReachError, match="goes beyond the times that can be written down"):
+        times_after(last, 12, "D")

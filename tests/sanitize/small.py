@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import torch
 
-from smc_transformer import InferenceSettings, LearningSettings, SMCTransformer, SMCTransformerConfig, Trainer
+from smc_transformer import InferenceSettings, SMCTransformer, SMCTransformerConfig, Trainer
 from smc_transformer.forecaster.following import Follower, StreamKeys
 from smc_transformer.forecaster.view.bank import Bank
 from smc_transformer.forecaster.view.local import LocalView, trace
@@ -48,13 +48,13 @@ def exported(kernels):
 
 
 def use_models(dtype):
-    """Filter, paths, training by both estimators, streams."""
-    for encoder, observation, gradient in (("gru", "student_t", "pathwise"), ("linear", "gaussian", "score")):
+    """Filter, paths, training along trajectories of two smoothers, streams."""
+    for encoder, observation, smoother in (("gru", "student_t", "genealogy"), ("linear", "gaussian", "fixed_lag")):
         config = SMCTransformerConfig(
             n_inputs=2, n_targets=1, d_model=5, d_ff=6, window=3, n_heads=1, encoder=encoder, observation=observation
         )
-        inference, learning = InferenceSettings(n_particles=3), LearningSettings(gradient=gradient)
-        model = SMCTransformer(config, inference=inference, learning=learning, generator=0).to(dtype)
+        inference = InferenceSettings(n_particles=3, smoother=smoother, smoothing_lag=2)
+        model = SMCTransformer(config, inference=inference, generator=0).to(dtype)
         x = torch.randn(2, 6, 2, generator=torch.Generator().manual_seed(0)).to(dtype)
         gaps = x.clone()
         gaps[0, 3, 0] = float("nan")

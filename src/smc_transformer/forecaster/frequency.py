@@ -113,7 +113,8 @@ def with_absent_times(
 def _in_reach(start: Any) -> Iterator[None]:
     try:
         yield
-    except (ValueError, OverflowError):  # of pandas: the year 2262 in nanoseconds, or one without a name
+    # Of pandas: the year 2262 in nanoseconds, or one without a name; the year 10000 in a zone.
+    except (ValueError, OverflowError, NotImplementedError):
         raise TimeOutOfReachError(f"the grid after {start} goes beyond the times that can be written down") from None
 
 

@@ -16,14 +16,16 @@ typedef struct {
 /* The words of the first attempts of numbers first, first + 1, ...; or of attempts first, ... of one number. */
 static inline Attempts attempts(const Stream *stream, uint32_t first, count number, int of_one)
 {
-    Attempts found;
+    uint32_t counters[4][SIDE_BY_SIDE];
     for (int i = 0; i < SIDE_BY_SIDE; i++) {
         count at = of_one ? number : number + i;
-        found.x[0][i] = of_one ? first + (uint32_t)i : 0;
-        found.x[1][i] = (uint32_t)at;
-        found.x[2][i] = (uint32_t)(at >> 32);
-        found.x[3][i] = stream->draw;
+        counters[0][i] = of_one ? first + (uint32_t)i : 0;
+        counters[1][i] = (uint32_t)at;
+        counters[2][i] = (uint32_t)(at >> 32);
+        counters[3][i] = stream->draw;
     }
+    Attempts found;
+    memcpy(found.x, counters, sizeof found.x);
     threefry(found.x, stream->key);
     return found;
 }
