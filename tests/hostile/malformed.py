@@ -210,10 +210,8 @@ def run(saved, folder, n_requests, seed):
 
     disturbed, quiet = shutil.copytree(saved, folder / "disturbed"), shutil.copytree(saved, folder / "quiet")
     requests, sent, statuses, bad, good = Malformed(seed), Counter(), Counter(), [], []
-    with (
-        logged() as errors,
-        serving(disturbed, tokens=[TOKEN], limits=Limits(body_bytes=BODY_BYTES), horizon=0) as client,
-    ):
+    options = {"tokens": [TOKEN], "limits": Limits(body_bytes=BODY_BYTES), "horizon": 0}
+    with serving(disturbed, **options) as client, logged() as errors:  # in this order: a server sets up its own log
         client.headers["authorization"] = f"Bearer {TOKEN}"
         for number in range(n_requests):
             if number % GOOD_EVERY == GOOD_EVERY - 1:
