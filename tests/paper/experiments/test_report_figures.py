@@ -116,6 +116,11 @@ def test_trained_figures_are_kept_and_drawn_again_without_training(tmp_path, mon
     assert "unique_particles.json is missing or outdated" in " ".join(picture.caption for picture in pictures)
     figures.write_figures(results, tmp_path, tmp_path, console, train=True)
     assert len(trainings) == 3
+    (tmp_path / "unique_particles.json").unlink()  # committed reports have the pictures, not what they were drawn from
+    pictures = figures.write_figures(results, tmp_path, tmp_path, console, train=False)
+    (old,) = (picture for picture in pictures if picture.path and picture.path.name == "unique_particles_covid.png")
+    assert "Drawn by an earlier report." in old.caption
+    assert len(trainings) == 3
 
 
 def test_configurations_of_the_paper_are_dashed():

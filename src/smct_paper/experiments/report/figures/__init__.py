@@ -58,7 +58,9 @@ def write_figures(results: Results, results_dir: Path, out: Path, console: Conso
         except OSError as error:  # the data are not there; the rest of the report is
             console.print(f"not drawn: {title.lower()}: {error}", highlight=False, markup=False)
             return Picture(title, "Not drawn: the data were not found when the report was made.", None)
-        if content is None and (out / name).exists():
+        if (
+            content is None and (out / name).exists() and not (results_dir / kept).exists()
+        ):  # nothing says it is outdated
             return Picture(title, f"{caption} Drawn by an earlier report.", out / name)
         if content is None:
             return Picture(title, f"Not drawn: {kept} is missing or outdated, and nothing was to be trained.", None)
