@@ -25,7 +25,7 @@ def test_a_life(folder, tmp_path):
             given = [row("a"), row("b", 40, 900.0), row("b", 41, 10.0)]
             client.post("/rows", json=given).raise_for_status()
 
-        found = events(client, "series=b", 4, post)
+        found = events(client, "series=b", 3, post, uncounted=["summary"])  # a slow machine gives many of these first
         kinds = [kind for kind, _ in found]
         assert kinds[0] == "summary"
         rows = [data for kind, data in found if kind == "row"]
