@@ -39,7 +39,8 @@ def whole(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     goal = path.resolve()  # a link stays a link
-    if (goal.exists() and not goal.is_file()) or not os.access(goal.parent, os.W_OK):
+    # Asked of the path itself: that of a pipe leads to a name which does not exist.
+    if (path.exists() and not path.is_file()) or not os.access(goal.parent, os.W_OK):
         yield path
         return
     # In a folder of its own, as archives keep the name of what was packed into them.
