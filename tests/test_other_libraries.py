@@ -49,7 +49,7 @@ def test_the_part_of_darts_runs(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_part_of_gluonts_runs(tmp_path, monkeypatch):
-    pytest.importorskip("gluonts")
+    pytest.importorskip("gluonts.dataset")  # a folder of tests is called gluonts, too
     monkeypatch.chdir(tmp_path)
     shorter = 'DeepAREstimator(num_batches_per_epoch=2, trainer_kwargs={"max_epochs": 1}, freq="M",'
     names = run_part("GluonTS's DeepAR", 'DeepAREstimator(freq="M",', shorter)

@@ -24,6 +24,7 @@ from smc_transformer.learning import (
     warmup_inverse_sqrt,
 )
 from smc_transformer.learning.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from smc_transformer.learning.optimiser import Adam
 from smc_transformer.nn.observation import GaussianObservation
 
 TRAIN, VALIDATION = sequences(20, 6, seed=1), sequences(8, 6, seed=2)
@@ -390,7 +391,7 @@ def test_interrupted_bookkeeping_resumes_to_the_same_result(tmp_path, seconds):
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("seconds", [0.0, 3600.0])
 def test_an_interrupted_step_of_the_optimiser_resumes_to_the_same_result(monkeypatch, tmp_path, after, seconds):
-    interrupt_once(monkeypatch, torch.optim.Adam, "step", at=7, after=after)
+    interrupt_once(monkeypatch, Adam, "step", at=7, after=after)
     assert_resumes_to_the_same_result(tmp_path / "run.safetensors", checkpoint_seconds=seconds)
 
 

@@ -67,6 +67,7 @@ _FOLLOW_MODELS: "weakref.WeakKeyDictionary[Network, _Known]" = weakref.WeakKeyDi
 
 def follow_block(model: FollowModel, state: ParticleState) -> FollowBlock:
     """Series of a state that stays where it is, whose slots are a ring, for rows that come one by one."""
+    state.log_weights = state.log_weights.contiguous()  # a filter leaves a view of those of all steps
     tensors = (
         state.last,
         state.keys,

@@ -60,6 +60,6 @@ class InferenceSettings(FrozenSettings):
         return self if n_particles is None else _with_particles(self, n_particles)
 
 
-@lru_cache(64)
+@lru_cache(64, typed=True)  # True is no number of particles, though it equals 1
 def _with_particles(settings: InferenceSettings, n_particles: int) -> InferenceSettings:
     return replace(settings, n_particles=n_particles)

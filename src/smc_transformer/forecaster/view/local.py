@@ -132,7 +132,7 @@ class LocalView:
 
     def glance(self, state: BankState, n_steps: int, rows: Int[np.ndarray, "row"] | None = None) -> Glance:
         """What is said about the next rows, from where the series are: all of the state, or some `rows` of it."""
-        compiled = self.bank.compiled(state)
+        compiled = self.bank.compiled(state) if type(self) is LocalView else None  # a view of a user's own: as it says
         if compiled is not None:
             return Glance(*glance_columns(compiled, self.compiled, rows, n_steps, self.n_features))
         if rows is not None:
