@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -91,10 +92,14 @@ def build(compiler: list[str], number: str, flags: tuple[str, ...], made: Path) 
         OSError: the compiler could not be run.
     """
     with tempfile.TemporaryDirectory(dir=made.parent) as folder:
-        objects = []
-        for name in SOURCES:
-            objects.append(str(Path(folder, name).with_suffix(".o")))
-            _run([*command(compiler, number, flags), "-c", str(FOLDER / name), "-o", objects[-1]])
+        objects = [str(Path(folder, name).with_suffix(".o")) for name in SOURCES]
+
+        def compile_source(name: str, into: str) -> None:
+            _run([*command(compiler, number, flags), "-c", str(FOLDER / name), "-o", into])
+
+        compile_source(SOURCES[0], objects[0])  # alone: a compiler that fails is told by one of them
+        with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+            list(threads.map(compile_source, SOURCES[1:], objects[1:]))
         _run([*compiler, "-shared", "-pthread", *objects, "-o", str(made), "-lm"])
 
 
