@@ -53,7 +53,8 @@ def test_irregular_times(series):
 def test_no_grid_of_thousands_of_years_is_made_for_a_row_far_away(unit, monkeypatch):
     """Of the year 9999, or the last that nanoseconds have: a grid of days or weeks would take minutes to make."""
     far = {"ns": "2262-04-11"}.get(unit, "9999-12-31")
-    times = pd.DatetimeIndex([*map(str, pd.date_range("2024-01-01", periods=9).date), far]).as_unit(unit)
+    days = [*map(str, pd.date_range("2024-01-01", periods=9).date), far]
+    times = pd.DatetimeIndex(np.array(days, dtype=f"datetime64[{unit}]"))
 
     def made(*_, **__):
         raise AssertionError("a grid was made")
