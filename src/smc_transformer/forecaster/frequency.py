@@ -148,11 +148,11 @@ def infer_frequency(series: Sequence[pd.Index]) -> Frequency:
             return step
     unit = several[0].unit  # one column has one unit
     steps = np.concatenate([np.diff(times.as_unit(unit).asi8) for times in several])
-    smallest = pd.Timedelta(_common_step(steps, lambda step: str(pd.Timedelta(step, unit))), unit)
-    days = smallest / pd.Timedelta(days=1)
-    if several[0].tz is None and days == int(days):  # pandas would say hours; in a zone, days are no 24 of them
-        return "D" if days == 1 else f"{int(days)}D"
-    return str(pd.tseries.frequencies.to_offset(smallest).freqstr)
+    smallest = _common_step(steps, lambda step: str(pd.Timedelta(np.timedelta64(step, unit))))
+    days, rest = divmod(smallest, 86_400 * int(_UNITS[unit]))
+    if several[0].tz is None and rest == 0:  # pandas would say hours; in a zone, days are no 24 of them
+        return "D" if days == 1 else f"{days}D"
+    return str(pd.tseries.frequencies.to_offset(pd.Timedelta(np.timedelta64(smallest, unit))).freqstr)
 
 
 def _common_step(steps: Int[np.ndarray, "step"], text: Callable[[int], str]) -> int:
