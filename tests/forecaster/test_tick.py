@@ -120,6 +120,17 @@ def assert_same(quick, slow):
                 np.testing.assert_array_equal(tensor, states[1][key], err_msg=key)
 
 
+@pytest.mark.parametrize("n_series", [1, 3])
+def test_a_row_right_after_a_fit_is_one_after_loading(tmp_path, n_series):
+    """Series of one length are filtered together, and the filter leaves views of what it made for all steps."""
+    table = walks(*[30] * 3)
+    forecaster = make(freq=1).fit(table, progress=False)
+    loaded, _ = copies(forecaster, tmp_path / "model")
+    rows = pd.DataFrame({"unique_id": ["b", "c", "a"][:n_series], "ds": 30, "y": 11.5})
+    pd.testing.assert_frame_equal(forecaster.update(rows), loaded.update(rows), check_exact=True)
+    assert_same(forecaster, loaded)
+
+
 @pytest.mark.parametrize("distrust", [None, 60])
 @pytest.mark.parametrize("at_once", [2, 256])
 def test_numbers_are_those_of_series_by_series(case, tmp_path, monkeypatch, distrust, at_once):

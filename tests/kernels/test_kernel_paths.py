@@ -71,7 +71,7 @@ def test_counts_are_those_of_one_step_after_the_other(monkeypatch, calls, encode
     monkeypatch.setattr(engine, "can_draw_paths", lambda *_: False)
     expected = work()
     assert calls["draw_paths"] == 1
-    assert (made.targets == expected.targets).double().mean() >= 0.95
+    assert (made.targets != expected.targets).sum() <= max(1, 0.05 * made.targets.numel())
     assert ((made.targets - expected.targets).abs() <= 1 + 0.01 * expected.targets).all()
     assert_same(made.parameters[:, :, 0], expected.parameters[:, :, 0], 1e-4)
     assert made.targets.amax() > 1

@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import torch
 
-from smc_transformer import InferenceSettings, SMCTransformer, SMCTransformerConfig, Trainer
+from smc_transformer import Forecaster, InferenceSettings, SMCTransformer, SMCTransformerConfig, Trainer
 from smc_transformer.forecaster.following import Follower, StreamKeys
 from smc_transformer.forecaster.view.bank import Bank
 from smc_transformer.forecaster.view.local import LocalView, trace
@@ -31,6 +32,7 @@ def main():
         use_models(dtype)
     use_streams()
     use_view()
+    use_forecaster()
     never = set.intersection(*({*exported(one)} - {*vars(one)} for one in map(loaded, DTYPES))) - OF_OTHERS
     if never:
         sys.exit(f"never called: {', '.join(sorted(never))}")
@@ -105,6 +107,18 @@ def use_view():
     for counts in (False, True):
         view = LocalView.fit(Bank((4,), 3), counts, columns)
         trace(view, view.bank.begin(2), columns, np.array([[0, 10], [1, 19]]), 3)
+
+
+def use_forecaster():
+    """A table from fit to paths, and rows that come one by one."""
+    days = np.tile(np.arange(12), 2)
+    table = pd.DataFrame({"unique_id": np.repeat(["a", "b"], 12), "ds": days, "y": np.sin(days)})
+    training = {"likelihood_steps": 1, "forecast_steps": 1, "batch_size": 2}
+    config = {"d_model": 4, "d_ff": 4}
+    forecaster = Forecaster(horizon=2, freq=1, input_size=3, n_particles=3, training=training, config=config)
+    forecaster.fit(table, progress=False).predict(n_paths=5)
+    for day in (12, 13):
+        forecaster.update(pd.DataFrame({"unique_id": ["b"], "ds": [day], "y": [0.1]}))
 
 
 main()

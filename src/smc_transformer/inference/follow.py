@@ -67,7 +67,7 @@ _FOLLOW_MODELS: "weakref.WeakKeyDictionary[Network, _Known]" = weakref.WeakKeyDi
 
 def follow_block(model: FollowModel, state: ParticleState) -> FollowBlock:
     """Series of a state that stays where it is, whose slots are a ring, for rows that come one by one."""
-    state.log_weights = state.log_weights.contiguous()  # a filter leaves a view of those of all steps
+    state.make_contiguous()
     tensors = (
         state.last,
         state.keys,
@@ -106,9 +106,7 @@ def run_follow(
 
     Particles have got what is known of the row already, and room for one more slot.
     """
-    state.trajectories, state.keys, state.values = (
-        part.contiguous() for part in (state.trajectories, state.keys, state.values)
-    )
+    state.make_contiguous()
     encoder_state = [part.clone(memory_format=torch.contiguous_format) for part in state.encoder_state]
     previous, hidden = _of_encoder(encoder_state)
     log_weights = state.log_weights.clone(memory_format=torch.contiguous_format)
@@ -122,8 +120,8 @@ def run_follow(
         state.trajectories,
         log_weights,
         state.informed.clone(),
-        state.position.contiguous(),
-        state.n_slots.contiguous(),
+        state.position,
+        state.n_slots,
         stream_keys.contiguous(),
     )
     found = model.step(series, targets)

@@ -114,12 +114,21 @@ class ParticleState:
             tensor[rows] = theirs[name]
         self.trajectories_are_own = self.trajectories_are_own and other.trajectories_are_own
 
+    def make_contiguous(self) -> None:
+        """In memory as C reads it: a filter leaves views of what it made for all steps."""
+        self.last, self.log_weights = self.last.contiguous(), self.log_weights.contiguous()
+        self.keys, self.values = self.keys.contiguous(), self.values.contiguous()
+        self.trajectories, self.informed = self.trajectories.contiguous(), self.informed.contiguous()
+        self.position, self.n_slots = self.position.contiguous(), self.n_slots.contiguous()
+        self.encoder_state = tuple(part.contiguous() for part in self.encoder_state)
+
     def lend(self, rows: Int[Tensor, "row"]) -> "ParticleState":
         """Some rows as a state, of which keys and values, nearly all of it, stay where they are.
 
         The slots must be a ring. A step writes over the oldest slot, which no later step can see: until the rows are
         given back, this state is as it was, and after an error nothing is lost.
         """
+        self.make_contiguous()  # so that nobody copies what is lent
         n_own = len(self.encoder_state[0]) // len(self) if self.encoder_state else 1
         encoder_rows = rows
         if n_own > 1:
