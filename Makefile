@@ -62,7 +62,7 @@ $(LOWEST)/.ready: pyproject.toml tests/lowest_requirements.txt
 test-engines: $(ENGINES)/.ready  ## Run the tests of Spark (needs Java 17), Dask, Ray and Bytewax, in an environment of their own
 	@failed=; for tests in spark dask ray "not (spark or dask or ray)"; do \
 	  echo "== tests of engines: $$tests"; \
-	  timeout --kill-after 30 $(or $(SECONDS_EACH),300) $(ENGINES)/bin/python -m pytest --durations 5 -k "$$tests" tests/engines \
+	  timeout --kill-after 30 $(or $(SECONDS_EACH),600) $(ENGINES)/bin/python -m pytest --durations 5 -k "$$tests" tests/engines \
 	    || failed="$$failed [$$tests]"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
