@@ -1,11 +1,14 @@
 """What all tests share: one thread for each process (`make test` runs two), tests as users run the package, a model."""
 
+import os
+
 import jaxtyping
 import pytest
 import torch
 from helpers.shapes import CheckOnce
 
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
 jaxtyping.jaxtyped = CheckOnce(jaxtyping.jaxtyped)  # before the import hook puts it on the package's functions
 
 

@@ -92,6 +92,7 @@ def run(wheel, tmp_path_factory):
     (packages / "shared.pth").write_text("\n".join(shared))  # torch and the others, installed once for all
     (folder / "empty").mkdir()
     environment = {"PATH": str(folder / "empty"), "HOME": str(folder), "SMC_TRANSFORMER_CACHE": str(folder / "cache")}
+    environment["OMP_NUM_THREADS"] = "1"
 
     def run(program, *arguments):
         command = [str(folder / "env" / "bin" / program), *arguments]
