@@ -26,8 +26,7 @@ class Following(StatefulBatchLogic):
         self.stepper, self.state = stepper, state
 
     def on_batch(self, rows):
-        if self.state is None:  # the first rows of a series: the state that it has in the model's folder
-            self.state = self.stepper.begin(rows[0][self.stepper.id_column])
+        # None before the first rows of a series: it goes on from the model's folder, or begins if it is new.
         self.state, answers = self.stepper.step(self.state, rows)
         return answers, StatefulBatchLogic.RETAIN
 
@@ -43,11 +42,9 @@ def surprises(step_id, rows, stepper):
 def flow(model, path):
     """Rows from a file of JSON lines, answers to standard output."""
     stepper = Stepper(model, n_paths=100)
-    known = {str(name) for name in stepper.series}
     dataflow = Dataflow("surprises")
     rows = op.map("read", op.input("lines", dataflow, FileSource(Path(path))), json.loads)
     keyed = op.key_on("series", rows, lambda row: str(row[stepper.id_column]))
-    followed = op.filter("known", keyed, lambda pair: pair[0] in known)
-    answers = surprises("follow", followed, stepper)
+    answers = surprises("follow", keyed, stepper)
     op.output("out", op.map("write", answers, lambda pair: json.dumps(pair[1])), StdOutSink())
     return dataflow

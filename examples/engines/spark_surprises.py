@@ -34,11 +34,12 @@ class Following(StatefulProcessor):
         self.state = handle.getValueState("state", STATE)
 
     def handleInputRows(self, key, rows, timer_values):  # noqa: N802 (Spark's name)
-        state = bytes(self.state.get()[0]) if self.state.exists() else self.stepper.begin(key[0])
+        state = bytes(self.state.get()[0]) if self.state.exists() else None  # of the folder then, or new
         given = [json.loads(line) for table in rows for line in table["line"]]
         given.sort(key=lambda row: row[self.stepper.time_column])  # files of one batch come in any order
         state, answers = self.stepper.step(state, given)
-        self.state.update((state,))
+        if state is not None:  # a row was taken
+            self.state.update((state,))
         yield pd.DataFrame({"series": key[0], "answer": [json.dumps(answer) for answer in answers]})
 
     def close(self):

@@ -19,9 +19,10 @@ def folder(tmp_path_factory):
 
 
 def rows():
-    chance, times, found = random.Random(0), dict.fromkeys("abc", 40), []
+    """Of three series of the model, and one that is new."""
+    chance, times, found = random.Random(0), dict.fromkeys("abcz", 40), []
     for _ in range(40):
-        name = chance.choice("abc")
+        name = chance.choice("abcz")
         found.append({"unique_id": name, "ds": times[name], "y": round(chance.gauss(0, 1), 3)})
         times[name] += 1
     return found
@@ -29,7 +30,7 @@ def rows():
 
 def undisturbed(stepper, given):
     """The answers by series and time, and the last states."""
-    states, answers = {name: stepper.begin(name) for name in "abc"}, {}
+    states, answers = dict.fromkeys("abcz"), {}
     for row in given:
         states[row["unique_id"]], (answer,) = stepper.step(states[row["unique_id"]], [row])
         answers[row["unique_id"], row["ds"]] = answer
@@ -82,7 +83,7 @@ def test_bytewax_resumes_after_an_exception(folder, tmp_path):
     assert by_row == expected
     # One more row of each series goes on from the very states of an undisturbed run.
     found.clear()
-    more = [{"unique_id": name, "ds": 100, "y": 0.0} for name in "abc"]
+    more = [{"unique_id": name, "ds": 100, "y": 0.0} for name in "abcz"]
     given += more
     run_main(flow(), epoch_interval=timedelta(0), recovery_config=recovery)
     last = {answer["unique_id"]: answer for _, answer in found if answer["ds"] == 100}

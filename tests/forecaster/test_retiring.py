@@ -107,7 +107,7 @@ def test_what_is_refused_or_asked_of_a_series_that_is_away(saved, tmp_path, cloc
     first = service.accept([row("a", 40)])[0]
     clock.now = 61
     service.retired.retire()
-    past, unknown = service.accept([row("a", 39), row("z", 40)])
+    past, unknown = service.accept([row("a", 39), row(" z", 40)])
     assert isinstance(past, RowError)
     assert (past.kind, unknown.kind) == ("past", "unknown series")
     clock.now = 200

@@ -2,11 +2,11 @@
 
     python tests/hostile/server_kills.py --kills 100
 
-A client sends rows of three series, up to three requests in flight, some rows wrong, some sent again. The server is a
-fork of this process, so that a kill costs a moment and not an import of torch; a second fork kills it after a random
-time, at its start, between requests or in the middle of them. It is started again, and the client sends again what was
-not answered. In the end answers and states are compared, bit by bit, with those of a service that was never killed.
-Prints a JSON object with the counts and what went wrong.
+A client sends rows of three series and of ones that begin, up to three requests in flight, some rows wrong, some sent
+again. The server is a fork of this process, so that a kill costs a moment and not an import of torch; a second fork
+kills it after a random time, at its start, between requests or in the middle of them. It is started again, and the
+client sends again what was not answered. In the end answers and states are compared, bit by bit, with those of a
+service that was never killed. Prints a JSON object with the counts and what went wrong.
 """
 
 import argparse
@@ -24,6 +24,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+KNOWN = ("a", "b", "c")
+"""The series of the model."""
 FIRST = 40
 """Time of the first row of each series."""
 OPTIONS = ("--paths", "2", "--save-every", "7")
@@ -62,7 +64,7 @@ class Client:
 
     def __init__(self, port, seed):
         self.port, self.chance = port, random.Random(seed)
-        self.next_time = dict.fromkeys("abc", FIRST)
+        self.next_time = dict.fromkeys(("a", "b", "c"), FIRST)
         self.answered, self.waiting, self.rows = {}, [], []  # by series and time; requests without an answer; all good
         self.bad = []
         self.n_repeated = self.n_sent_again = 0
@@ -77,7 +79,8 @@ class Client:
                 early = max(FIRST, self.next_time[name] - 20)
                 again = self.chance.randrange(early, self.next_time[name])
                 request += [row for row in self.rows if (row["unique_id"], row["ds"]) == (name, again)]
-            value = None if self.chance.random() < 0.05 else round(self.chance.gauss(0, 1), 3)
+            may_miss = name in KNOWN or self.next_time[name] > FIRST  # a series begins with a value
+            value = None if may_miss and self.chance.random() < 0.05 else round(self.chance.gauss(0, 1), 3)
             row = {"unique_id": name, "ds": self.next_time[name], "y": value}
             self.next_time[name] += 1
             self.rows.append(row)
@@ -88,7 +91,9 @@ class Client:
         """Send up to three requests at once; those that the server did not answer are sent again the next time."""
         self.n_sent_again += len(self.waiting)
         if not self.waiting:
-            names = self.chance.sample("abc", self.chance.choice([1, 2, 3]))
+            if self.chance.random() < 0.1 or len(self.next_time) == len(KNOWN):
+                self.next_time[f"new {len(self.next_time)}"] = FIRST
+            names = self.chance.sample(sorted(self.next_time), self.chance.choice([1, 2, 3]))
             self.waiting = [self.more(name) for name in names]
         going = []
         try:
@@ -213,6 +218,7 @@ def run(saved, place, n_kills, seed, *options):
     return {
         "kills": moments,
         "rows": len(client.rows),
+        "series": len({row["unique_id"] for row in client.rows}),
         "requests sent again": client.n_sent_again,
         "rows answered as before": client.n_repeated,
         "bad": client.bad,

@@ -37,10 +37,10 @@ def saved(tmp_path_factory):
 
 
 def rows():
-    """Rows of three series, in any order across them; some are wrong, some are repeated."""
-    chance, next_time, lines = random.Random(0), {"a": 40, "b": 40, "c": 40}, []
+    """Rows of three series and two that are new, in any order across them; some are wrong, some are repeated."""
+    chance, next_time, lines = random.Random(0), {"a": 40, "b": 40, "c": 40, "new": 7, "newer": 90}, []
     for _ in range(N_ROWS):
-        name = chance.choice("abc")
+        name = chance.choice(list(next_time))
         if chance.random() < 0.1:
             lines.append(b'{"unique_id": "a", "ds": 40, "y": 1e999}')
         elif chance.random() < 0.1 and lines:
@@ -80,6 +80,7 @@ def test_a_server_killed_at_random_moments(saved, tmp_path):
 
     found = run(saved, tmp_path, 3, 7, "--retire-after", "0.05s")
     assert found["bad"] == []
+    assert found["series"] > 3  # some have begun
     assert sum(found["kills"].values()) == 3
     assert found["rows"] > 0
 
@@ -138,6 +139,7 @@ def kill_again_and_again(saved, tmp_path, url):
         assert found.setdefault(answer["line"], answer) == answer
     assert [found.get(number) for number in range(1, N_ROWS + 1)] == expected
     assert states(folder) == states(undisturbed)
+    assert set(states(folder)) == {"a", "b", "c", "new", "newer"}
     assert Forecaster.load(folder).predict()["y"].tolist() == Forecaster.load(undisturbed).predict()["y"].tolist()
     assert n_kills >= min(N_KILLS, 3), "the run was over before it could be killed"
     Path(tmp_path / "kills").write_text(str(n_kills))

@@ -106,12 +106,12 @@ def test_health_and_metrics(client):
     assert health.status_code == 200
     assert health.json()["status"] == "ok"
     assert health.json()["series"] == 3
-    client.post("/rows", json=[row(), row("z"), row()])
+    client.post("/rows", json=[row(), row("z", "x"), row()])
     text = client.get("/metrics").text
     for line in (
         "smct_rows_accepted_total 1.0",
         "smct_rows_repeated_total 1.0",
-        'smct_rows_refused_total{kind="unknown series"} 1.0',
+        'smct_rows_refused_total{kind="invalid"} 1.0',
         "smct_series 3.0",
         'smct_request_seconds_count{method="POST",route="/rows",status="422"} 1.0',
     ):

@@ -16,6 +16,7 @@ from smc_transformer.forecaster.rows import (
     Row,
     RowError,
     TakenError,
+    TooManySeriesError,
     check_object,
     future_series,
     parse_object,
@@ -32,6 +33,8 @@ Answer: TypeAlias = dict[str, Any]
 """How surprising a row was, and what comes next."""
 Find: TypeAlias = Callable[[Name, Any], Accepted | None]
 """The row of a series that was accepted at a time, if that is still known."""
+NEW_SERIES = "new_series"
+"""Key of answers to rows with which a series has begun: nothing has predicted them."""
 
 
 class Taken(NamedTuple):
@@ -58,11 +61,19 @@ class Answering:
     most_steps: int = 1000  # how far a series may jump ahead of its last row
     distrust: int | float | None = None  # level outside which a value is treated as missing, as in `Forecaster.update`
 
-    def judge(self, forecaster: Forecaster, given: Sequence[Any], find: Find, retired: Retired | None = None) -> Judged:
+    def judge(
+        self,
+        forecaster: Forecaster,
+        given: Sequence[Any],
+        find: Find,
+        retired: Retired | None = None,
+        beginners: int | None = None,
+    ) -> Judged:
         """Update the forecaster with objects of JSON (or lines that hold them), in order.
 
         The k-th new row of each series is in the k-th round. A row that is refused does not touch the others. Series
-        that are `retired` are fetched first.
+        that are `retired` are fetched first. So many series that are not known may begin; None: rows of these are
+        refused as unknown.
         """
         away = () if retired is None else retired.away
         fitted = forecaster.fitted
@@ -72,7 +83,7 @@ class Answering:
         for place, one in enumerate(given):
             try:
                 cells = parse_object(one) if isinstance(one, bytes) else check_object(one)
-                waiting.append((place, cells, row_series(cells, fitted, away)))
+                waiting.append((place, cells, row_series(cells, fitted, away, may_begin=beginners is not None)))
             except RowError as error:
                 answers[place] = error
         if retired is not None and (asleep := {name for _, _, name in waiting if name in away}):
@@ -80,13 +91,21 @@ class Answering:
         just_now: dict[tuple[Name, Any], Accepted] = {}
         while waiting:
             now: dict[Name, tuple[int, Row]] = {}
+            new: set[Name] = set()
             later = []
             for place, cells, name in waiting:
                 if name in now:
                     later.append((place, cells, name))
                     continue
+                is_new = name not in fitted.following.series
                 try:
+                    if is_new and len(new) >= (beginners or 0):
+                        raise TooManySeriesError(
+                            f"series {shown(name)} is new, and as many series have begun as may here (new_series)",
+                            fitted.settings.id_column,
+                        )
                     now[name] = place, read_row(cells, name, fitted, self.horizon, self.most_steps)
+                    new |= {name} if is_new else set()
                 except PastRowError as error:
                     row = error.row
                     before = just_now.get((row.name, row.time)) or find(row.name, row.time)
@@ -94,6 +113,10 @@ class Answering:
                 except RowError as error:
                     answers[place] = error
             for accepted, refused in self._step(forecaster, [row for _, row in now.values()]):
+                for one in accepted:
+                    if one.name in new:
+                        one.answer[NEW_SERIES] = True
+                        beginners = (beginners or 0) - 1
                 if accepted:
                     rounds.append(accepted)
                 just_now |= {(one.name, one.time): one for one in accepted}

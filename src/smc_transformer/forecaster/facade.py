@@ -524,7 +524,7 @@ class Forecaster:
             try:
                 for cells in one.rows:
                     with contextlib.suppress(PastRowError):  # the states were saved with it
-                        rows.append(read_row(cells, row_series(cells, fitted), fitted))
+                        rows.append(read_row(cells, row_series(cells, fitted, may_begin=True), fitted))
                 if rows:
                     forecaster.update(rows_table(rows, fitted.settings), distrust=one.distrust)
             except (RowError, TableError) as error:

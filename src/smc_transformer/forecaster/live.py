@@ -14,6 +14,10 @@ from smc_transformer.forecaster.folder.access import Writer
 from smc_transformer.forecaster.retiring import Retired
 from smc_transformer.forecaster.rows import RowError, row_series
 from smc_transformer.forecaster.table import Name
+from smc_transformer.support.checks import check_count
+
+NEW_SERIES = 1000
+"""Series that rows may begin, unless it is said otherwise: they take 0.2 to 0.4 GB of memory."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -29,8 +33,10 @@ class Service:
     distrust: int | float | None = None
     save_every: int = 500  # lines between two saves of the particle states; the rows since the last are replayed
     retire_after: int | float | None = None  # seconds of silence after which a series leaves the memory
+    new_series: int = NEW_SERIES  # that rows may begin in the life of the store; 0: rows of unknown series are refused
 
     def __post_init__(self) -> None:
+        check_count(self.new_series, "new_series", at_least=0)
         names = ("horizon", "levels", "n_paths", "most_steps", "distrust")
         self._answering = Answering(**{name: getattr(self, name) for name in names})
         self.n_errors = 0
@@ -84,13 +90,13 @@ class Service:
 
     def take_lines(self, lines: Sequence[tuple[int, bytes]]) -> list[Answer]:
         """Answer lines, which have numbers, in one transaction."""
-        rounds, found = self._judge([line for _, line in lines])
+        (rounds, found), n_begun = self._judge([line for _, line in lines])
         answers = []
         for (number, _), one in zip(lines, found, strict=True):
             self.n_errors += isinstance(one, RowError)
             answer = {"error": str(one)} if isinstance(one, RowError) else one.answer
             answers.append({"line": number, **answer})
-        self.accepted.append(rounds, lines=lines[-1][0] - self.n_taken, answers=answers)
+        self.accepted.append(rounds, lines=lines[-1][0] - self.n_taken, answers=answers, begun=n_begun)
         if self.accepted.n_pending >= self.save_every:
             self.save()
         while self.retired.retire():
@@ -102,15 +108,18 @@ class Service:
 
         Rows of one series must come in the order of their times. The others are not touched by one that is refused.
         """
-        rounds, found = self._judge(given)
+        (rounds, found), n_begun = self._judge(given)
         if rounds:
-            self.accepted.append(rounds, lines=sum(map(len, rounds)))
+            self.accepted.append(rounds, lines=sum(map(len, rounds)), begun=n_begun)
         return found
 
-    def _judge(self, given: Sequence[Any]) -> Judged:
-        found = self._answering.judge(self.forecaster, given, self.accepted.find, self.retired)
+    def _judge(self, given: Sequence[Any]) -> tuple[Judged, int]:
+        """What became of rows, and how many series have begun with them."""
+        n_before = self.n_series
+        beginners = max(0, self.new_series - self.accepted.n_begun) if self.new_series else None
+        found = self._answering.judge(self.forecaster, given, self.accepted.find, self.retired, beginners)
         self.retired.hear(one.name for together in found.rounds for one in together)
-        return found
+        return found, self.n_series - n_before
 
     @property
     def n_series(self) -> int:

@@ -1,4 +1,4 @@
-"""Rows as JSON: one observation of a known series, or an error that says what is wrong with it."""
+"""Rows as JSON: one observation of a series, or an error that says what is wrong with it."""
 
 import json
 import math
@@ -14,7 +14,8 @@ import pandas as pd
 
 from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.frequency import Frequency, TimeOutOfReachError, times_after, times_between
-from smc_transformer.forecaster.names import is_name, name_array
+from smc_transformer.forecaster.names import is_name, name_array, new_name
+from smc_transformer.forecaster.panel import FEWEST_ROWS
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError, in_zone_of
 from smc_transformer.forecaster.times import CLOCKS
@@ -39,9 +40,15 @@ class RowError(ValueError):
 
 
 class UnknownSeriesError(RowError):
-    """A row of a series that is not followed."""
+    """A row of a series that is not followed, and cannot begin here."""
 
     kind = "unknown series"
+
+
+class TooManySeriesError(RowError):
+    """A row of a series that is not followed, where as many have begun as may."""
+
+    kind = "too many series"
 
 
 class PastRowError(RowError):
@@ -101,22 +108,27 @@ def read_row(cells: dict[str, Any], name: Name, fitted: Fitted, horizon: int = 0
     """The observation in an object such as {"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}.
 
     null is missing, and further keys are ignored. Inputs ahead, if there are any, must be known for the steps of the
-    horizon. A series may jump at most so many steps ahead of its last row. `name` is what `row_series` says.
+    horizon. A series may jump at most so many steps ahead of its last row. `name` is what `row_series` says; a series
+    that is not followed yet begins with this row.
     """
-    settings, last = fitted.settings, fitted.following.last_time(name)
-    time = _time(cells, fitted, name)
+    settings, following = fitted.settings, fitted.following
+    last = following.last_time(name) if name in following.series else None
+    time = _time(cells, fitted, name, last)
     kept = {settings.id_column: name, settings.time_column: cells[settings.time_column]}
     for column in (*settings.modelled, *settings.future_inputs):
         if column not in cells:
             raise RowError(f"there is no {column!r}; a missing value is null", column)
         kept[column] = _number(cells[column], column)
     row = Row(name, time, kept, _future(cells, settings.future_inputs, horizon))
+    if last is None:
+        _check_beginning(row, fitted)
+        return row
     if time <= last:
         shown_time = _plain(cells[settings.time_column])
         reason = f"series {shown(name)}: time {shown_time} is not after the last one, {last}"
         raise PastRowError(reason, settings.time_column, row)
     if most_steps is not None:
-        _check_reach(row, fitted, most_steps)
+        _check_reach(row, last, settings, most_steps)
     return row
 
 
@@ -127,14 +139,19 @@ def future_series(row: Row, settings: Settings, horizon: int) -> Series:
     return Series.of_inputs(row.name, times, np.array(known, float).reshape(-1, horizon).T)
 
 
-def row_series(cells: dict[str, Any], fitted: Fitted, away: Collection[Name] = ()) -> Name:
-    """The series that an object of JSON is an observation of, which is followed or `away` (`retiring.py`)."""
+def row_series(cells: dict[str, Any], fitted: Fitted, away: Collection[Name] = (), *, may_begin: bool = False) -> Name:
+    """The series that an object of JSON is an observation of, which is followed or `away` (`retiring.py`).
+
+    Or one that `may_begin` with it.
+    """
     column, known = fitted.settings.id_column, fitted.following.series
     if isinstance(text := cells.get(column), str) and text in known:  # as mostly
         return text
     if column not in cells:
-        if len(known) + len(away) == 1:
-            return next(chain(known, away))
+        # The only series; where others have begun since, still that of the fit.
+        for alone in (known if not away else away if not known else (), fitted.trained_until):
+            if len(alone) == 1 and ((only := next(iter(alone))) in known or only in away):
+                return only
         raise RowError(f"there is no {column!r}: whose observation is it?", column)
     name = tuple(cells[column]) if isinstance(cells[column], list) else cells[column]  # JSON has no tuples
     if not is_name(name):
@@ -144,25 +161,49 @@ def row_series(cells: dict[str, Any], fitted: Fitted, away: Collection[Name] = (
     for candidate in (name, text, int(text) if text.isdecimal() and len(text) <= LONGEST_NUMBER else name):
         if candidate in known or candidate in away:
             return candidate
-    raise UnknownSeriesError(f"unknown series {shown(name)}", column)
+    if not may_begin:
+        raise UnknownSeriesError(f"unknown series {shown(name)}", column)
+    try:
+        return new_name(name, next(chain(known, away, fitted.trained_until), None))
+    except ValueError as error:
+        reason = f"unknown series {shown(name)}, and none can be called that: {error}"
+        raise UnknownSeriesError(reason, column) from None
 
 
-def _time(cells: dict[str, Any], fitted: Fitted, name: Name) -> Any:
-    settings, last = fitted.settings, fitted.following.last_time(name)
+def _time(cells: dict[str, Any], fitted: Fitted, name: Name, last: Any) -> Any:
+    settings = fitted.settings
     column = settings.time_column
     if column not in cells:
         raise RowError(f"series {shown(name)}: there is no time {column!r}", column)
     time = cells[column]
     if isinstance(settings.freq, str):
-        return _timestamp(time, column, last)
+        return _timestamp(time, column, fitted.some_time if last is None else last)
     if isinstance(time, bool) or not isinstance(time, int) or abs(time) >= 2**62:
         raise RowError(f"{column!r} must be a whole number, got {_json(time)}", column)
     return time
 
 
-def _check_reach(row: Row, fitted: Fitted, most_steps: int) -> None:
+def _check_beginning(row: Row, fitted: Fitted) -> None:
+    """That a series can begin with a row: all that is modelled is observed, and there are times after it."""
+    settings, new = fitted.settings, f"series {shown(row.name)} is new"
+    if fitted.panel.view is None and row.name not in fitted.panel.scalers:
+        raise UnknownSeriesError(
+            f"{new}: with scaling={settings.scaling!r} it needs {FEWEST_ROWS} rows at once to begin, which "
+            f"Forecaster.update takes (with scaling='local', one row is enough)",
+            settings.id_column,
+        )
+    for column in settings.modelled:
+        if row.cells[column] is None:
+            raise RowError(f"{new}, and begins with a row in which all values are known: {column!r} is missing", column)
+    try:
+        _next_time(row.time, settings.freq, getattr(row.time, "tz", None))
+    except TimeOutOfReachError as error:
+        raise RowError(f"{new}: {error}", settings.time_column) from None
+
+
+def _check_reach(row: Row, last: Any, settings: Settings, most_steps: int) -> None:
     """That a row is at most so many steps after the last one of its series."""
-    freq, column, last = fitted.settings.freq, fitted.settings.time_column, fitted.following.last_time(row.name)
+    freq, column = settings.freq, settings.time_column
     # By the length of one step first: a far time would make a long grid.
     try:
         following = _next_time(last, freq, getattr(last, "tz", None))
@@ -181,17 +222,20 @@ def _check_reach(row: Row, fitted: Fitted, most_steps: int) -> None:
         )
 
 
-def _timestamp(value: Any, column: str, last: pd.Timestamp) -> pd.Timestamp:
+def _timestamp(value: Any, column: str, known: pd.Timestamp | None) -> pd.Timestamp:
+    """A time in the zone and unit of those that are known, if any are."""
     time = _parsed(value) if isinstance(value, str) and len(value) <= LONGEST_TIME else pd.NaT
     if time is pd.NaT:
         raise RowError(f"{column!r} must be a time as text (ISO 8601), got {_json(value)}", column)
     try:
         found = time
-        if time.tz is not None or last.tz is not None:
-            found = in_zone_of(pd.DatetimeIndex([time]), last, f"{column!r} is {_json(value)}")[0]
-        if found.as_unit(last.unit) != found:
+        if known is None:
+            return found.as_unit("ns")
+        if time.tz is not None or known.tz is not None:
+            found = in_zone_of(pd.DatetimeIndex([time]), known, f"{column!r} is {_json(value)}")[0]
+        if found.as_unit(known.unit) != found:
             raise RowError(f"{column!r} is finer than the times of the fit, got {_json(value)}", column)
-        return found.as_unit(last.unit)
+        return found.as_unit(known.unit)
     except RowError:
         raise
     except TableError as error:

@@ -39,6 +39,7 @@ class Health(BaseModel):
     status: str
     reason: str | None
     series: int
+    series_begun: int
     series_retired: int
     rows_taken: int
     rows_queued: int
@@ -83,6 +84,7 @@ def make_app(
             "status": "ok" if reason is None else "failing",
             "reason": reason,
             "series": worker.service.n_series,
+            "series_begun": worker.service.accepted.n_begun,
             "series_retired": len(worker.service.retired.away),
             "rows_taken": worker.service.n_taken,
             "rows_queued": worker.n_queued,

@@ -17,13 +17,15 @@ WAITING = 200
 
 
 def summary(worker: Worker, seconds: int | float, most: int) -> dict[str, Any]:
-    """Which series were surprising in the last seconds, and how the server is."""
+    """Which series were surprising in the last seconds, which have begun, and how the server is."""
     return {
         "now": time.time(),
         "taken": worker.service.n_taken,
+        "series": worker.service.n_series,
         "queued": worker.n_queued,
         "failure": worker.failure,
         "surprising": [one.document() for one in worker.recent.most_surprising(most, seconds)],
+        "begun": [one._asdict() for one in worker.recent.beginnings(most, seconds)],
     }
 
 

@@ -26,6 +26,7 @@ class Metrics:
         )
         self.queued = Gauge("queued_rows", "rows that wait", **own)
         self.series = Gauge("series", "series that are followed", **own)
+        self.begun = Gauge("series_begun", "series that have begun with a row, in the life of the store", **own)
         self.retired = Gauge("series_retired", "series that are out of memory until a row of them comes", **own)
         self.listeners = Gauge("event_listeners", "pages and others that listen to events", **own)
         self.saved = Gauge("states_saved_timestamp_seconds", "when the states were saved last", **own)

@@ -11,7 +11,7 @@ from smc_transformer.forecaster.table import Name
 
 MOST = 20_000
 """Values that are remembered; alerts are remembered beyond them."""
-MOST_ALERTS = 1_000
+MOST_ALERTS, MOST_BEGINNINGS = 1_000, 100
 
 
 class Surprise(NamedTuple):
@@ -32,13 +32,22 @@ class Surprise(NamedTuple):
         return self._asdict()
 
 
+class Beginning(NamedTuple):
+    """A series that has begun."""
+
+    received: float  # as of a surprise
+    series: Name
+    time: Any  # of its first row, as answers have it
+
+
 class Recent:
-    """The last values, and the last of those that lay outside the level of alerts."""
+    """The last values, the last of those that lay outside the level of alerts, and the last series that have begun."""
 
     def __init__(self, alert: int | float) -> None:
         self.alert = alert  # percent
         self._values: deque[Surprise] = deque(maxlen=MOST)
         self._alerts: deque[Surprise] = deque(maxlen=MOST_ALERTS)
+        self._beginnings: deque[Beginning] = deque(maxlen=MOST_BEGINNINGS)
         self._count = itertools.count(1)
         self._turn = threading.Lock()  # the worker adds, requests look
 
@@ -61,6 +70,18 @@ class Recent:
         """The last values, the newest first."""
         with self._turn:
             chosen = (one for one in reversed(self._alerts if alerts else self._values) if series in (None, one.series))
+            return list(itertools.islice(chosen, most))
+
+    def begin(self, one: Beginning) -> None:
+        """Remember a series that has begun."""
+        with self._turn:
+            self._beginnings.append(one)
+
+    def beginnings(self, most: int, seconds: int | float) -> list[Beginning]:
+        """Series that have begun in the last seconds, the newest first."""
+        since = time.time() - seconds
+        with self._turn:
+            chosen = itertools.takewhile(lambda one: one.received >= since, reversed(self._beginnings))
             return list(itertools.islice(chosen, most))
 
     def most_surprising(self, most: int, seconds: int | float) -> list[Surprise]:

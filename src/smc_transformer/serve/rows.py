@@ -35,6 +35,7 @@ class RowAnswer(BaseModel):
     model_config = ConfigDict(extra="allow")
     surprise: list[dict[str, Any]] | None = Field(None, description="how surprising each observed value was")
     forecast: list[dict[str, Any]] | None = Field(None, description="the next steps, as the server was told to answer")
+    new_series: bool | None = Field(None, description="true: a series has begun with this row, which nothing predicted")
     error: Problem | None = Field(None, description="why this row was refused")
 
 
@@ -68,7 +69,8 @@ def routes(ready: Ready) -> APIRouter:
         """Take one row, a list of rows, or one on each line (NDJSON), and answer how surprising each was.
 
         The answer comes when all accepted rows are on the disk. Rows are accepted or refused one by one, in order; a
-        row that was accepted before is answered as before, so a request may safely be sent again as a whole.
+        row that was accepted before is answered as before, so a request may safely be sent again as a whole. A row of
+        a series that is not known begins it, as far as the server was told that series may begin.
         """
         rows = await read_rows(request, ready.limits)
         found = await ready.wait(lambda: ready.worker.take(rows))

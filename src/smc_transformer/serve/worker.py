@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeAlias
 
-from smc_transformer.forecaster.answering import Taken
+from smc_transformer.forecaster.answering import NEW_SERIES, Taken
 from smc_transformer.forecaster.folder.store.databases import StoreError
 from smc_transformer.forecaster.live import Service
 from smc_transformer.forecaster.rows import RowError
 from smc_transformer.serve.limits import Limits
 from smc_transformer.serve.metrics import Metrics
-from smc_transformer.serve.recent import Recent, Surprise
+from smc_transformer.serve.recent import Beginning, Recent, Surprise
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Worker:
 
     def start(self) -> None:
         """Begin to work."""
-        self.metrics.series.set(self.service.n_series)
+        self._count_series()
         for row in self.service.accepted.newest(1000):
             self.recent.add(row.name, row.answer.get(self._time_column), row.answer.get("surprise", ()), None)
         self._thread.start()
@@ -217,9 +217,16 @@ class Worker:
         for answer in new:
             name, when = answer[settings.id_column], answer[settings.time_column]
             alerts += self.recent.add(name, when, answer["surprise"], now)
+            if answer.get(NEW_SERIES):
+                self.recent.begin(Beginning(now, name, when))
+        self._count_series()
         self.metrics.alerts.inc(len(alerts))
         for listener in list(self.listeners):
             listener(new, alerts)
+
+    def _count_series(self) -> None:
+        self.metrics.series.set(self.service.n_series)
+        self.metrics.begun.set(self.service.accepted.n_begun)
 
     def _retire(self) -> None:
         """Let go of some series that have long been silent; what comes meanwhile waits for these few only."""

@@ -2,7 +2,8 @@
 
 Follows the series of a model over HTTP: POST /rows takes observations and answers how surprising each was, GET
 /forecasts and /paths answer what comes next, / is a page that shows what is surprising now, /docs describes all routes.
-A row is answered once it is on the disk; SIGTERM stops the server after all that it has taken is answered.
+A row of a series that is not known begins it. A row is answered once it is on the disk; SIGTERM stops the server after
+all that it has taken is answered.
 
 An example:
   smct serve model --port 8000
@@ -14,7 +15,7 @@ import argparse
 from contextlib import closing
 from pathlib import Path
 
-from smc_transformer.cli.commands.stream import add_retiring, begin_state
+from smc_transformer.cli.commands.stream import add_appearing, begin_state
 from smc_transformer.cli.errors import CommandError, failing
 from smc_transformer.cli.model import add_horizon, add_levels, add_model_command
 from smc_transformer.cli.options import Commands, percentage, positive
@@ -45,7 +46,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--queue", type=positive, default=50_000, metavar="ROWS", help="that may wait (default: 50000)")
     text = "that a series may jump ahead of its last row (default: 1000)"
     parser.add_argument("--most-steps", type=positive, default=1000, help=text)
-    add_retiring(parser)
+    add_appearing(parser)
     text = "treat a value outside its central interval of this level as missing, as `smct stream` does"
     parser.add_argument("--distrust", type=percentage, metavar="PERCENT", help=text)
     add_levels(parser, 80, 95)
@@ -53,7 +54,8 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     folder = options.model if options.state is None else options.state
-    settings = {name: getattr(options, name) for name in ("store", "horizon", "most_steps", "distrust", "retire_after")}
+    names = ("store", "horizon", "most_steps", "distrust", "retire_after", "new_series")
+    settings = {name: getattr(options, name) for name in names}
     with failing():
         try:
             from smc_transformer.serve.access import TokenError, check_binding, read_tokens

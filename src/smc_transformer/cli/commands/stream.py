@@ -1,9 +1,10 @@
 """`smct stream`: follow series live: JSON lines in, surprise and forecast of each out.
 
 Reads observations as JSON lines and answers each in one line: how surprising it was, and the forecast of what comes
-next. A wrong line (not JSON, an unknown series, a time that is not after the last) is answered by an error, and the
-stream goes on. A line is answered once it is on the disk: a process that is killed at any moment, or a machine that
-loses its power, resumes where it stopped. A line that was taken before is answered as before and changes nothing.
+next. A line of a series that is not known begins it. A wrong line (not JSON, a value that is no number, a time that is
+not after the last) is answered by an error, and the stream goes on. A line is answered once it is on the disk: a
+process that is killed at any moment, or a machine that loses its power, resumes where it stopped. A line that was taken
+before is answered as before and changes nothing.
 
 An example:
   echo '{"unique_id": "a", "ds": "2024-01-31 13:00", "y": 1.5}' | smct stream model
@@ -12,7 +13,7 @@ answers, one line each:
   {"line": 1, "unique_id": "a", "ds": "2024-01-31T13:00:00",
    "surprise": [{"target": "y", "value": 1.5, "log_density": -1.2, "pit": 0.61, "outside-80": false, ...}],
    "forecast": [{"ds": "2024-01-31T14:00:00", "y": 1.4, "y-lo-80": 0.9, "y-hi-80": 1.9, ...}]}
-  {"line": 2, "error": "unknown series 'b'"}
+  {"line": 2, "error": "there is no 'y'; a missing value is null"}
 """
 
 import argparse
@@ -25,7 +26,7 @@ from typing import Any
 
 from smc_transformer.cli.errors import CommandError, failing
 from smc_transformer.cli.model import add_horizon, add_levels, add_model_command
-from smc_transformer.cli.options import Commands, duration, percentage, positive
+from smc_transformer.cli.options import Commands, duration, percentage, positive, seed
 from smc_transformer.support.remark import remark
 
 CHUNK = 2**16
@@ -49,7 +50,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--save-every", type=positive, default=500, metavar="LINES", help=text)
     text = "that a series may jump ahead of its last row (default: 1000)"
     parser.add_argument("--most-steps", type=positive, default=1000, help=text)
-    add_retiring(parser)
+    add_appearing(parser)
     text = (
         "treat a value outside its central interval of this level, such as 99.9, as missing, so that an outlier does "
         "not mislead the filter; after a horizon (of the fit) of these in a row they are believed (default: none)"
@@ -58,8 +59,13 @@ def add(commands: Commands) -> None:
     add_levels(parser, 80, 95)
 
 
-def add_retiring(parser: argparse.ArgumentParser) -> None:
-    """When silent series leave the memory."""
+def add_appearing(parser: argparse.ArgumentParser) -> None:
+    """How many series may begin, and when silent ones leave the memory."""
+    text = (
+        "series that may begin with a row of their own, in the life of the store; each takes 0.2 to 0.4 MB of memory; "
+        "0: rows of series that the model does not know are refused (default: 1000)"
+    )
+    parser.add_argument("--new-series", type=seed, default=1000, metavar="MOST", help=text)
     text = (
         "let go of a series that has not been heard of for so long, such as 90s, 30min, 12h or 7d: its state waits in "
         "the store, and is fetched with its next row; answers are the same (default: never)"
@@ -69,7 +75,7 @@ def add_retiring(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     folder = options.model if options.state is None else options.state
-    names = ("store", "horizon", "save_every", "most_steps", "distrust", "retire_after")
+    names = ("store", "horizon", "save_every", "most_steps", "distrust", "retire_after", "new_series")
     settings = {name: getattr(options, name) for name in names}
     with failing():
         from smc_transformer.forecaster.live import Service

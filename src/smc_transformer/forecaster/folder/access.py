@@ -131,8 +131,9 @@ def _unpacked(
 
 
 def go_on(fitted: Fitted, unpacked: Sequence[tuple[Name, Following, dict[str, Any]]]) -> None:
-    """Go on from states that are later than those of a forecaster."""
+    """Go on from states that are later than those of a forecaster, and of series that have begun since."""
     fleet, known = fitted.following
+    begun = [own for name, own, _ in unpacked if name not in known]
     later = {
         name: own for name, own, _ in unpacked if name in known and own.series[name].last_time > known[name].last_time
     }
@@ -146,6 +147,7 @@ def go_on(fitted: Fitted, unpacked: Sequence[tuple[Name, Following, dict[str, An
         for names, states in alike.values():
             fleet.put(names, ParticleState.cat(states))
     known.update({name: own.series[name] for name, own in later.items()})
+    fitted.following.add(begun)
 
 
 def _version(path: Path) -> tuple[int, int]:

@@ -65,7 +65,7 @@ function handle(kind, data) {
   if (kind === "summary") {
     state.summary = data;
     show(data.failure ? "bad" : "ok", data.failure || "live");
-    $("counts").textContent = `${data.taken.toLocaleString("en")} rows taken` +
+    $("counts").textContent = `${data.series.toLocaleString("en")} series, ${data.taken.toLocaleString("en")} rows taken` +
       (data.queued ? `, ${data.queued.toLocaleString("en")} waiting` : "") + (data.failure ? `: ${data.failure}` : "");
     drawList();
   } else if (kind === "row" && state.history) {
@@ -98,15 +98,20 @@ function element(name, attributes = {}, text = null) {
 }
 
 function drawList() {
-  const found = state.summary.surprising;
+  // A series that has just begun: its first row, which nothing has predicted, is no surprise.
+  const listed = new Set(state.summary.surprising.map((one) => one.series));
+  const found = [...state.summary.surprising, ...state.summary.begun.filter((one) => !listed.has(one.series))];
   $("quiet").hidden = found.length > 0;
   $("quiet").textContent = state.summary.taken ? "No rows in this time." : "Waiting for the first rows.";
   const items = found.map((one) => {
     const button = element("button", { type: "button" });
     button.classList.toggle("alert", one.tail < ALERT);
     button.classList.toggle("chosen", String(one.series) === state.series);
-    button.append(element("span", { class: "who" }, one.series), element("span", { class: "odds" }, odds(one.tail)),
-      element("span", { class: "what" }, `${one.target} ${short(one.value)} at ${clock(one.time)}`),
+    const began = one.tail === undefined;
+    button.append(element("span", { class: "who" }, one.series),
+      element("span", { class: "odds" }, began ? "new" : odds(one.tail)),
+      element("span", { class: "what" }, began ? `first row at ${clock(one.time)}`
+        : `${one.target} ${short(one.value)} at ${clock(one.time)}`),
       element("span", { class: "ago" }, ago(state.summary.now - one.received)));
     button.addEventListener("click", () => choose(String(one.series)));
     const item = element("li");

@@ -22,7 +22,7 @@ from smc_transformer.support.checks import check_count
 from smc_transformer.support.checksums import checksum, has_broken_seal, sealed
 from smc_transformer.support.tensor_files import check_format
 
-FORMAT, VERSION = "smc-transformer-accepted", 2
+FORMAT, VERSION = "smc-transformer-accepted", 3
 COUNTS_ALL = 1
 """Version in which `pending` counted all rows since the oldest state, and not only those that no state holds."""
 KEPT = 100
@@ -108,15 +108,26 @@ class Store:
         return self._document["pending_lines"]
 
     @property
+    def n_begun(self) -> int:
+        """Series that have begun with a row of the stream, in its life."""
+        return self._document["begun"]
+
+    @property
     def round(self) -> int:
         """The last one."""
         return self._document["round"]
 
     def append(
-        self, rounds: Sequence[Sequence[Accepted]], *, lines: int, answers: Sequence[dict[str, Any]] = ()
+        self,
+        rounds: Sequence[Sequence[Accepted]],
+        *,
+        lines: int,
+        answers: Sequence[dict[str, Any]] = (),
+        begun: int = 0,
     ) -> None:
         """Write down rows, round by round, and that so many lines more were answered, the last ones like this.
 
+        With so many of the rows a series has begun. Its state is not written here: it is replayed from its rows.
         When this returns, all of it is on the disk; after an error, none of it is there.
         """
         before = self._document
@@ -133,6 +144,7 @@ class Store:
             "lines": before["lines"] + lines,
             "answers": list(answers),
             "distrust": self.distrust,
+            "begun": before["begun"] + begun,
         }
         with self._database.transaction():
             if rows:
@@ -230,7 +242,7 @@ class Store:
         for statement in _TABLES:
             self._database.run(statement.replace("{bytes}", self._database.bytes_type))
         self._database.run("INSERT INTO stream (id, document) VALUES (1, '')")
-        numbers = {"round": 0, "saved": 0, "pending": 0, "pending_lines": 0, "lines": begin.seen.n_lines}
+        numbers = {"round": 0, "saved": 0, "pending": 0, "pending_lines": 0, "lines": begin.seen.n_lines, "begun": 0}
         answers = {"answers": list(begin.seen.last_answers), "distrust": begin.distrust}
         self._write_document({"format": FORMAT, "version": VERSION, "fit": self._fit, **numbers, **answers})
 
@@ -250,7 +262,8 @@ class Store:
             check_format(self.place, document, "a store", (FORMAT, VERSION), StoreError)
             if has_broken_seal(document, required=True):
                 raise ValueError("its checksum is not that of its contents")
-            for key in ("round", "saved", "pending", "pending_lines", "lines"):
+            document.setdefault("begun", 0)
+            for key in ("round", "saved", "pending", "pending_lines", "lines", "begun"):
                 check_count(document[key], key, at_least=0, at_most=LARGEST)
             read_answers(document["answers"])
             read_level(document["distrust"])
@@ -260,7 +273,7 @@ class Store:
             raise StoreError(f"{self.place} is damaged or was edited: {error}") from None
         if document["fit"] != self._fit:
             raise StoreError(f"{self.place} belongs to another fit than the model: remove it to begin anew")
-        return self._upgraded(document) if document["version"] == COUNTS_ALL else document
+        return self._upgraded(document) if document["version"] == COUNTS_ALL else {**document, "version": VERSION}
 
     def _upgraded(self, document: dict[str, Any]) -> dict[str, Any]:
         """A document of the first version, with what this one counts."""
