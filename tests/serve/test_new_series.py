@@ -32,6 +32,7 @@ def test_a_new_series_is_everywhere(client, folder):
     assert [(one["series"], one["time"]) for one in summary["begun"]] == [("z", 7)]
     assert summary["series"] == 4
     client.post("/rows", json=row("z", 8, 500.0))
+    client.get("/history", params={"series": "z"})  # after the batch has been told
     assert [one["series"] for one in client.get("/alerts").json()["surprises"]] == ["z"]
 
 

@@ -240,7 +240,7 @@ def _timestamp(value: Any, column: str, known: pd.Timestamp | None) -> pd.Timest
         raise
     except TableError as error:
         raise RowError(str(error), column) from None
-    except ValueError:  # the year 9999, counted in nanoseconds
+    except (ValueError, OverflowError):  # the year 9999, counted in nanoseconds, or in a zone where it is 10000 already
         raise RowError(f"{column!r} is out of reach of the times of the fit, got {_json(value)}", column) from None
 
 
