@@ -29,6 +29,9 @@ def calendar_features(times: pd.Index | Sequence[Any], names: tuple[str, ...]) -
 
     Times are an index, or a few of them.
     """
+    if not isinstance(times, pd.Index) and len(times) == 1:
+        angles = 2 * np.pi * np.array([_SHARES_OF_ONE[name](times[0]) for name in names])
+        return (np.sqrt(2) * np.array((np.sin(angles), np.cos(angles)))).T.reshape(1, -1)
     columns = [np.empty((len(times), 0))]
     for name in names:
         if isinstance(times, pd.Index):

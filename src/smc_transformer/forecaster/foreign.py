@@ -1,5 +1,6 @@
 """Tables of engines that share work between machines: recognised by their type, without importing any engine."""
 
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -11,7 +12,7 @@ HOME = "smc_transformer.engines"
 
 def engine_of(table: Any) -> str | None:
     """The engine that a table belongs to; None for pandas and all else that becomes a pandas table."""
-    return next((ENGINES[top] for top in _packages(table) if top in ENGINES), None)
+    return _engine_of(type(table))
 
 
 def run_on_engine(forecaster: Any, verb: str, table: Any, arguments: dict[str, Any], errors: str) -> Any:
@@ -19,5 +20,7 @@ def run_on_engine(forecaster: Any, verb: str, table: Any, arguments: dict[str, A
     return import_module(HOME).run(forecaster, verb, table, arguments, errors=errors)
 
 
-def _packages(table: Any) -> list[str]:
-    return [kind.__module__.partition(".")[0] for kind in type(table).__mro__]
+@lru_cache(64)
+def _engine_of(kind: type) -> str | None:
+    packages = (one.__module__.partition(".")[0] for one in kind.__mro__)
+    return next((ENGINES[top] for top in packages if top in ENGINES), None)

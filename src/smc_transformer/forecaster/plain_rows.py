@@ -37,13 +37,13 @@ def read_plain(table: Any, settings: Settings, zone_of: Any) -> PlainRows | None
         return None
     array_of: Callable[[int], Any] | None = getattr(table, "_get_column_array", None)  # not promised by pandas
     wanted = (settings.id_column, settings.time_column, *settings.modelled, *settings.future_inputs)
-    columns = table.columns.tolist()
+    columns = list(table.columns)  # not `tolist`, which goes by way of numpy
     if array_of is None or any(columns.count(name) != 1 for name in wanted):
         return None
     names, times, *numbers = (array_of(columns.index(name)) for name in wanted)
     if not isinstance(names.dtype, pd.StringDtype) and names.dtype != object:
         return None
-    own_names, own_times = [names[row] for row in range(len(names))], _times(times, settings.freq, zone_of)
+    own_names, own_times = list(names), _times(times, settings.freq, zone_of)
     plain_numbers = all(type(column) is np.ndarray and column.dtype.kind in "fi" for column in numbers)
     if own_times is None or not plain_numbers or not all(type(name) is str for name in own_names):
         return None

@@ -84,6 +84,14 @@ class Roster(MutableMapping[Name, Followed]):
         for place, time in zip(places.tolist(), times, strict=True):
             self.last_times[place] = time
 
+    def go_on_alone(self, place: int, time: Any, values: Float[np.ndarray, "column"]) -> None:
+        """The same for a row of one series, all of whose values are believed."""
+        self.runs[place] = 0
+        n_rows = int(self._n_recent[place])
+        self._recent[place, n_rows % self._recent.shape[1]] = values
+        self._n_recent[place] = n_rows + 1
+        self.last_times[place] = time
+
     def __getitem__(self, name: Name) -> Followed:
         place = self.places[name]
         n_kept, n_rows = self._recent.shape[1], int(self._n_recent[place])

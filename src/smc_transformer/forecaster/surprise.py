@@ -89,8 +89,9 @@ def table_of(
         blocks.append((block, np.arange(place, place + 1)))
     for part in (numbers, flags):
         place = sum(len(own) for _, own in blocks)
-        blocks.append((np.stack(list(part.values())), np.arange(place, place + len(part))))
-    return from_blocks(blocks, index=index, columns=_columns(names))
+        blocks.append((np.array(list(part.values())), np.arange(place, place + len(part))))
+    # A view: an index can be given a name, which must not be that of the next table's too.
+    return from_blocks(blocks, index=index, columns=_columns(names).view())
 
 
 @lru_cache(16)

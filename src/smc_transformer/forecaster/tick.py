@@ -40,6 +40,7 @@ from smc_transformer.forecaster.surprise import surprise_rows, surprises
 from smc_transformer.forecaster.table import Rows, TableError, as_pandas, read_rows, read_series
 from smc_transformer.inference import follow
 from smc_transformer.inference.state import ParticleState
+from smc_transformer.kernels.follow import TakenRow
 from smc_transformer.nn.streams import stream_key
 
 SERIES_AT_ONCE, FEWEST_AT_ONCE = 256, 32
@@ -116,7 +117,8 @@ def tick(fitted: Fitted, table: Any, levels: Sequence[Number], distrust: Distrus
         here = places if alone else places[chosen]
         roster.go_on(here, own_times, chunk.judgement.runs.numpy(), own.values if alone else own.values[chosen])
     spread, judgement = _in_order(taken)
-    answers: Iterable[Any] = _surprises(settings, own.names, times, own.values, spread, judgement, distrust)
+    judged = _arrays(judgement, distrust)
+    answers: Iterable[Any] = _surprises(settings, own.names, times, own.values, spread, *judged)
     if stepped is not None:
         fitted.put(stepped)
         order = {name: place for place, name in enumerate(dict.fromkeys(rows.names))}
@@ -141,9 +143,10 @@ def _tick_plain(
     if any(time is None for time in times) or len(fleet.groups(rows.names)) > 1:
         return None
     batch = Batch(rows.names, times, rows.values, rows.known)
-    alone = _take_one(fitted, roster, places, batch) if len(times) == 1 and distrust is None else None
+    alone = _take_one(fitted, roster, found[0], batch) if len(times) == 1 and distrust is None else None
     if alone is not None:
-        judgement, spread = alone
+        roster.go_on_alone(found[0], times[0], rows.values[0])
+        density, pit, denied, spread = alone.log_density[None], alone.pit[None], None, alone.unit[None]
     else:
         taken = _step(fitted, roster, places, batch, distrust)
         if taken is None:
@@ -151,25 +154,20 @@ def _tick_plain(
         assert view is not None
         roster.observe(view.bank, places, taken.believed)
         fleet.put(rows.names, taken.particles)  # from here on nothing can go wrong
-        judgement, spread = taken.judgement, taken.spread
-    roster.go_on(places, times, judgement.runs.numpy(), rows.values)
+        roster.go_on(places, times, taken.judgement.runs.numpy(), rows.values)
+        (density, pit, denied), spread = _arrays(taken.judgement, distrust), taken.spread
     # Times as the grid has them, which need not be of the same unit.
     as_they_are = all(time is given for time, given in zip(times, rows.times, strict=True))
     shown = rows.time_column if as_they_are else pd.DatetimeIndex(times)
-    columns = _surprises(settings, rows.name_column, shown, rows.values, spread, judgement, distrust)
+    columns = _surprises(settings, rows.name_column, shown, rows.values, spread, density, pit, denied)
     return surprise_rows(settings, columns, levels, distrust)
 
 
-def _take_one(
-    fitted: Fitted, roster: Roster, places: Int[np.ndarray, "1"], row: Batch
-) -> tuple[Judgement, Float[np.ndarray, "1 modelled"]] | None:
-    """Take the row of one series where it stands, view and particles in one call of C; None: nothing has happened.
-
-    Returns the judgement and the spread.
-    """
+def _take_one(fitted: Fitted, roster: Roster, place: int, row: Batch) -> TakenRow | None:
+    """Take the row of one series where it stands, view and particles in one call of C; None: nothing has happened."""
     panel, settings, follower = fitted.panel, fitted.settings, fitted.follower
     assert panel.view is not None
-    model, place = follow.follow_model(*follower), int(places[0])
+    model = follow.follow_model(*follower)
     bank, columns = roster.columns(panel.view.bank, place)
     state, number = fitted.following.fleet.where(row.names[0])
     if model is None or bank is None or state.capacity != follower.network.config.window:
@@ -183,11 +181,9 @@ def _take_one(
     found = follow.follow_block(model, state).take_row(
         number, int(roster.stream_keys[place]), bank, panel.view.compiled, columns, row.values[0], given, LARGEST
     )
-    if found is None:
-        return None
-    state.trajectories_are_own = state.trajectories_are_own and not found.resampled
-    density, pit = (torch.from_numpy(part[None]) for part in (found.log_density, found.pit))
-    return Judgement(density, pit, torch.zeros(density.shape, dtype=torch.long)), found.unit[None]
+    if found is not None:
+        state.trajectories_are_own = state.trajectories_are_own and not found.resampled
+    return found
 
 
 def roster_of(fitted: Fitted) -> Roster | None:
@@ -345,23 +341,29 @@ def _look(fitted: Fitted, roster: Roster, places: Int[np.ndarray, "series"], row
     return _Seen(torch.from_numpy(scaled).float(), torch.from_numpy(known).float(), unit)
 
 
+def _arrays(judgement: Judgement, distrust: Distrust | None) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Log densities and PIT values of rows, (row, modelled), and which were denied, if any can be."""
+    denied = None if distrust is None else distrust.denies(judgement.runs).numpy()
+    return judgement.log_density.numpy(), judgement.pit.numpy(), denied
+
+
 def _surprises(
     settings: Settings,
     names: Any,
     times: Any,
     values: Float[np.ndarray, "row modelled"],
     spread: Float[np.ndarray, "row modelled"],
-    judgement: Judgement,
-    distrust: Distrust | None,
+    log_density: Float[np.ndarray, "row modelled"],
+    pit: Float[np.ndarray, "row modelled"],
+    denied: Bool[np.ndarray, "row modelled"] | None,
 ) -> tuple[Any, ...]:
     """The columns of `surprise_rows`; names and times are lists, or arrays of a table, of a row each."""
     n_targets = len(settings.targets)
     values = values[:, :n_targets]
     # As `Scaler.log_slope`, of a view that knows no logarithms.
-    density = judgement.log_density[:, :n_targets].double().numpy() + -np.log(spread[:, :n_targets])
-    pit = judgement.pit[:, :n_targets].double().numpy()
-    runs = judgement.runs[:, :n_targets]
-    denied = np.zeros(values.shape, bool) if distrust is None else distrust.denies(runs).numpy()
+    density = log_density[:, :n_targets].astype(np.float64) + -np.log(spread[:, :n_targets])
+    pit = pit[:, :n_targets].astype(np.float64)
+    denied = np.zeros(values.shape, bool) if denied is None else denied[:, :n_targets]
     row, target = np.nonzero(~np.isnan(values))
     if len(row) < len(values) or n_targets > 1:
         names, times = [names[number] for number in row.tolist()], times[row]
