@@ -249,9 +249,11 @@ def test_an_answer_has_memory_of_its_own(saved, monkeypatch):
     answer.loc[0, ["unique_id", "target"]] = "other"
     answer.loc[0, "ds"] = answer.loc[0, "ds"] * 2 if kind == "numbered" else answer.loc[0, "ds"] + pd.Timedelta(days=3)
     answer.loc[0, "value"] = 0.0
+    answer.columns.name = answer.index.name = "other"
     pd.testing.assert_frame_equal(table, before)
     later = forecaster.update(next_rows(forecaster, kind, random, 1))
     assert later["target"].tolist() == list(forecaster.settings.targets)
+    assert (later.columns.name, later.index.name) == (None, None)
     assert tick(forecaster.fitted, before, [80], None) is None  # its time is taken
 
 

@@ -151,3 +151,23 @@ def test_a_token_is_asked_for(browser, followed, tmp_path):
     finally:
         process.process.kill()
         process.process.communicate()
+
+
+def test_a_series_that_begins_is_listed_as_new_and_has_a_chart(browser, server):
+    open_at(browser, server.url, 1200, 800)
+    wait_for(browser, lambda: texts(browser, "#surprising .who"))
+    httpx.post(server.url + "/rows", json=row("<i>z", 7, 5.0), timeout=60).raise_for_status()
+    wait_for(browser, lambda: "<i>z" in texts(browser, "#surprising .who"))
+    place = texts(browser, "#surprising .who").index("<i>z")
+    assert texts(browser, "#surprising .odds")[place] == "new"
+    assert texts(browser, "#surprising .what")[place] == "first row at 7"
+    assert "4 series" in browser.find_element(By.ID, "counts").text
+    browser.find_elements(By.CSS_SELECTOR, "#surprising button")[place].click()
+    wait_for(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "#chart .fanband"))
+    assert browser.find_element(By.ID, "facts").text == "Last: 5 at 7."
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#chart circle.value")) == 1
+    httpx.post(server.url + "/rows", json=row("<i>z", 8, 5.1), timeout=60).raise_for_status()
+    wait_for(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, "#chart circle.value")) == 2)
+    wait_for(browser, lambda: "new" not in texts(browser, "#surprising .odds"))
+    errors = [one["message"] for one in browser.get_log("browser") if one["level"] == "SEVERE"]
+    assert errors == []
