@@ -153,21 +153,28 @@ def test_a_token_is_asked_for(browser, followed, tmp_path):
         process.process.communicate()
 
 
+def listed(browser):
+    """The list at one moment: who, odds and what of each; it is drawn anew every second."""
+    return browser.execute_script("""
+        return [...document.querySelectorAll("#surprising li")].map(
+          (one) => [".who", ".odds", ".what"].map((part) => one.querySelector(part).textContent));
+    """)
+
+
 def test_a_series_that_begins_is_listed_as_new_and_has_a_chart(browser, server):
     open_at(browser, server.url, 1200, 800)
-    wait_for(browser, lambda: texts(browser, "#surprising .who"))
+    wait_for(browser, lambda: listed(browser))
     httpx.post(server.url + "/rows", json=row("<i>z", 7, 5.0), timeout=60).raise_for_status()
-    wait_for(browser, lambda: "<i>z" in texts(browser, "#surprising .who"))
-    place = texts(browser, "#surprising .who").index("<i>z")
-    assert texts(browser, "#surprising .odds")[place] == "new"
-    assert texts(browser, "#surprising .what")[place] == "first row at 7"
+    wait_for(browser, lambda: ["<i>z", "new", "first row at 7"] in listed(browser))
     assert "4 series" in browser.find_element(By.ID, "counts").text
-    browser.find_elements(By.CSS_SELECTOR, "#surprising button")[place].click()
+    browser.execute_script("""
+        [...document.querySelectorAll("#surprising button")].find((one) => one.textContent.includes("<i>z")).click();
+    """)
     wait_for(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "#chart .fanband"))
     assert browser.find_element(By.ID, "facts").text == "Last: 5 at 7."
     assert len(browser.find_elements(By.CSS_SELECTOR, "#chart circle.value")) == 1
     httpx.post(server.url + "/rows", json=row("<i>z", 8, 5.1), timeout=60).raise_for_status()
     wait_for(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, "#chart circle.value")) == 2)
-    wait_for(browser, lambda: "new" not in texts(browser, "#surprising .odds"))
+    wait_for(browser, lambda: "new" not in [odds for _, odds, _ in listed(browser)])
     errors = [one["message"] for one in browser.get_log("browser") if one["level"] == "SEVERE"]
     assert errors == []

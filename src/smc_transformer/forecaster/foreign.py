@@ -12,7 +12,7 @@ HOME = "smc_transformer.engines"
 
 def engine_of(table: Any) -> str | None:
     """The engine that a table belongs to; None for pandas and all else that becomes a pandas table."""
-    return _engine_of(type(table))
+    return _engine_of(type(table).__mro__)
 
 
 def run_on_engine(forecaster: Any, verb: str, table: Any, arguments: dict[str, Any], errors: str) -> Any:
@@ -21,6 +21,6 @@ def run_on_engine(forecaster: Any, verb: str, table: Any, arguments: dict[str, A
 
 
 @lru_cache(64)
-def _engine_of(kind: type) -> str | None:
-    packages = (one.__module__.partition(".")[0] for one in kind.__mro__)
+def _engine_of(kinds: tuple[type, ...]) -> str | None:
+    packages = (one.__module__.partition(".")[0] for one in kinds)
     return next((ENGINES[top] for top in packages if top in ENGINES), None)
