@@ -154,6 +154,32 @@ def test_new_caches_and_libraries_are_the_users_own(filled, tmp_path):
     assert only(folder).stat().st_mode & 0o022 == 0
 
 
+@pytest.mark.parametrize("what", ["all may write above it", "it lies in another user's folder"])
+def test_a_cache_that_another_user_could_replace_is_not_used(cache, what):
+    """Whoever can write to the folder above can put another one in its place while a library is made."""
+    if what == "all may write above it":
+        cache.parent.chmod(0o777)
+    elif os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    else:
+        os.chown(cache.parent, 12345, 12345)
+    before = sorted(cache.iterdir())
+    done = run(cache)
+    assert done.returncode == 0, done.stderr
+    assert (
+        f"{cache.parent} {'can be written by all' if what.startswith('all') else 'belongs to another'}" in done.stderr
+    )
+    assert not done.stdout.startswith(str(cache))
+    assert sorted(cache.iterdir()) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes mean nothing here")
+def test_a_cache_in_a_folder_where_all_may_write_what_is_theirs_is_used(cache):
+    cache.parent.chmod(0o1777)  # as /tmp is: nobody can rename what belongs to another
+    done = run(cache)
+    assert (done.returncode, done.stdout.strip()) == (0, str(only(cache))), done.stderr
+
+
 @pytest.mark.parametrize("chosen", ['gcc "', "gcc '", "\\"])
 def test_a_compiler_that_cannot_be_read_is_none(cache, chosen):
     script = "import torch; from smc_transformer.kernels import library; print(library(torch.empty(0)))"
