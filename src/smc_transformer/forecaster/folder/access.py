@@ -193,7 +193,7 @@ def check_destination(path: Path, n_bytes: int = 0) -> None:
         raise SavedForecasterError(f"{path} cannot be written: {reason}")
     if (free := shutil.disk_usage(above).free) < n_bytes:
         raise SavedForecasterError(
-            f"{path} cannot be written: it needs about {n_bytes / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free"
+            f"{path} cannot be written: it needs about {n_bytes / 1e6:.1f} MB, and {free / 1e6:.1f} MB are free"
         )
     if (path / files.CONFIG).exists():
         with locked(path):
