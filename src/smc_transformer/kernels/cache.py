@@ -29,7 +29,10 @@ def private_folder(folder: Path) -> Path:
     Raises:
         OSError: there can be none; an `UnsafeCacheError` if it is another user's.
     """
+    made = [above for above in folder.parents if not above.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
+    for above in made:  # under a loose umask, all users could write there
+        above.chmod(stat.S_IMODE(above.stat().st_mode) & ~WRITABLE_BY_OTHERS)
     _check_way(folder)
     folder.mkdir(mode=0o700, exist_ok=True)
     _check_own(folder.lstat(), folder, stat.S_ISDIR)
