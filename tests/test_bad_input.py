@@ -12,6 +12,7 @@ from smc_transformer import SMCTransformer
 from smc_transformer.learning import Trainer, fit, negative_log_likelihood, training_step
 from smc_transformer.nn import Noise
 from smc_transformer.smc import WeightCollapseError
+from smc_transformer.support import memory
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -271,6 +272,40 @@ def test_future_inputs_for_a_model_without_known_inputs():
 def test_bad_values_of_future_inputs(future_inputs, error, message):
     with pytest.raises(error, match=re.escape(message)):
         forecast_with(future_inputs)
+
+
+# --- sizes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("horizon", [100_001, 10**9, 10**400])
+def test_a_forecast_has_a_length_that_can_be_computed(horizon):
+    with pytest.raises(ValueError, match="horizon must be at most 100000, got 10"):
+        small_model(1).forecast(good_sequences(1), horizon, 2, generator=0)
+
+
+@pytest.mark.parametrize("horizon", [np.timedelta64(3), np.timedelta64(3, "D"), np.timedelta64("NaT"), True, 3.0])
+def test_durations_are_no_whole_numbers(horizon):
+    """Those of numpy are counted among them by Python."""
+    with pytest.raises(TypeError, match="horizon must be a whole number, got"):
+        small_model(1).forecast(good_sequences(1), horizon, 2, generator=0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_paths_that_no_memory_can_hold_are_refused_before_they_are_drawn(stream):
+    model, x = small_model(1), good_sequences(1)
+    history = x
+    if stream:
+        history, _ = model.observe(model.init_state(3, generator=0), x[:, 0])
+    message = r"a forecast of 3 sequences, 2147483647 paths each, 1 steps ahead would need at least [\d.]+ GiB"
+    with pytest.raises(MemoryError, match=message):
+        model.forecast(history, 1, 2**31 - 1, generator=0)
+
+
+def test_particles_that_no_memory_can_hold_are_refused_before_they_are_drawn(monkeypatch):
+    monkeypatch.setattr(memory, "machine_memory", lambda: 10_000.0)
+    with pytest.raises(MemoryError, match="a filter of 1000 particles over 3 sequences of 6 steps would need at least"):
+        small_model(1).filter(good_sequences(1), n_particles=1000, generator=0)
+    small_model(1).filter(good_sequences(1), n_particles=10, generator=0)
 
 
 # --- collapse of all weights --------------------------------------------------------------------------------

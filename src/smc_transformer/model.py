@@ -19,7 +19,7 @@ from smc_transformer.config import LearningSettings, SMCTransformerConfig
 from smc_transformer.inference.filter import ON_COLLAPSE, FilterResult, particle_filter
 from smc_transformer.inference.paths import sample_paths
 from smc_transformer.inference.replay import Replay, replay, trajectory_inputs
-from smc_transformer.inference.settings import InferenceSettings
+from smc_transformer.inference.settings import LONGEST_FORECAST, InferenceSettings
 from smc_transformer.inference.stream import StreamInfo, StreamState
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
@@ -187,7 +187,8 @@ class SMCTransformer(Network):
             Paths whose steps and targets belong together: path i is one possible future.
         """
         check_choice(on_collapse, ON_COLLAPSE, "on_collapse")
-        horizon, n_samples = check_count(horizon, "horizon"), check_count(n_samples, "n_samples")
+        horizon = check_count(horizon, "horizon", at_most=LONGEST_FORECAST)
+        n_samples = check_count(n_samples, "n_samples")
         if isinstance(history, StreamState):
             self._check_state(history)
             if n_particles is not None or inference is not None:

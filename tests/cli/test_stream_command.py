@@ -60,6 +60,7 @@ def test_wrong_lines_are_answered_and_the_stream_goes_on(capsys, model, monkeypa
     wrong = [
         (b"{broken", "not a line of JSON"),
         (b"\xff\xfe", "not a line of JSON"),
+        (b'{"unique_id": "a", "ds": "2024-01-04T08:00", "y": 1.0, "y": 2.0}', "an object has 'y' twice"),
         (b"[1, 2]", "expected an object"),
         (b'{"ds": "2024-01-04T08:00", "y": 1}', "no 'unique_id'"),
         (b'{"unique_id": "z", "ds": "2024-01-04T08:00", "y": null}', "series 'z' is new"),

@@ -93,9 +93,11 @@ def test_intervals_follow_the_size_of_the_series_itself(scaling):
     spread = table.groupby("unique_id")["y"].std()
     usual = (width / spread)[["a", "b", "c", "d"]].median()
     assert usual / 3 < width["tiny"] / spread["tiny"] < 3 * usual
-    assert width["constant"] < 0.05 * 5  # of a network of 40 steps; it was 0.4
-    assert width["still"] < 0.02 * 7
-    assert width["zero"] < 0.03 * width[["a", "b", "c", "d"]].median()
+    # Of a network of 40 steps, through the local view 1e-5 of what is typical for its size; they were 0.4.
+    small = 1e-4 if scaling == "local" else 0.05
+    assert width["constant"] < small * 5
+    assert width["still"] < small * 7
+    assert width["zero"] < small * width[["a", "b", "c", "d"]].median()
     centre = found.groupby("unique_id")["y"].mean()
     assert centre["constant"] == pytest.approx(5, rel=0.01)
     assert abs(centre["zero"]) < width["zero"]

@@ -1,6 +1,7 @@
 """A damaged or edited folder is refused with the reason, before anything is computed from it."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -199,6 +200,35 @@ def test_a_folder_in_the_place_of_a_file_is_refused(folder):
         (folder / name).unlink()
         (folder / name).mkdir()
         refused(folder, f"{name} is not")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("closed", ["config.json", "model.safetensors", "states.safetensors", "the folder", "above it"])
+def test_what_another_user_may_not_read_is_not_called_missing(folder, closed):
+    loaded = Forecaster.load(folder)
+    shut = {"the folder": folder, "above it": folder.parent}.get(closed, folder / closed)
+    for above in (folder, *folder.parents):  # of pytest, which are closed to others
+        above.chmod(0o755 if above != shut else 0o700)
+        if above.name == "tmp" or above.parent == above.parent.parent:
+            break
+    shut.chmod(0o700 if shut.is_dir() else 0o600)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:  # no way back from another user, but the end of the process
+        try:
+            os.setuid(65534)
+            for call in (Forecaster.load, loaded.save):
+                try:
+                    call(folder)
+                except Exception as error:
+                    os.write(writer, f"{type(error).__name__}: {error}\n".encode()[:2000])
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    assert said.count("SavedForecasterError") == said.count("ermission denied") == 2, said
 
 
 def test_states_of_a_folder_without_checksums_are_checked_too(request, tmp_path):

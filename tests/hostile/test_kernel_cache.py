@@ -84,6 +84,7 @@ def named_after_its_contents(path, original):
 def test_the_kernels_of_the_cache_are_used(cache):
     done = run(cache)
     assert (done.returncode, done.stdout.strip()) == (0, str(only(cache))), done.stderr
+    assert "compiling" not in done.stderr
 
 
 def test_a_truncated_library_is_made_again(cache):
@@ -149,9 +150,36 @@ def test_new_caches_and_libraries_are_the_users_own(filled, tmp_path):
     finally:
         os.umask(before)
     assert done.returncode == 0, done.stderr
+    assert done.stderr == "smc-transformer: compiling the kernels for this machine, once\n"  # it takes seconds
     folder = tmp_path / "cache" / "kernels"
     assert folder.stat().st_mode & 0o077 == 0
     assert only(folder).stat().st_mode & 0o022 == 0
+
+
+@pytest.mark.parametrize("what", ["all may write above it", "it lies in another user's folder"])
+def test_a_cache_that_another_user_could_replace_is_not_used(cache, what):
+    """Whoever can write to the folder above can put another one in its place while a library is made."""
+    if what == "all may write above it":
+        cache.parent.chmod(0o777)
+    elif os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    else:
+        os.chown(cache.parent, 12345, 12345)
+    before = sorted(cache.iterdir())
+    done = run(cache)
+    assert done.returncode == 0, done.stderr
+    assert (
+        f"{cache.parent} {'can be written by all' if what.startswith('all') else 'belongs to another'}" in done.stderr
+    )
+    assert not done.stdout.startswith(str(cache))
+    assert sorted(cache.iterdir()) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes mean nothing here")
+def test_a_cache_in_a_folder_where_all_may_write_what_is_theirs_is_used(cache):
+    cache.parent.chmod(0o1777)  # as /tmp is: nobody can rename what belongs to another
+    done = run(cache)
+    assert (done.returncode, done.stdout.strip()) == (0, str(only(cache))), done.stderr
 
 
 @pytest.mark.parametrize("chosen", ['gcc "', "gcc '", "\\"])

@@ -58,6 +58,8 @@ def test_columns_of_other_kinds_are_no_numbers(what):
         datetime.timedelta(days=1),
         pd.Period("2020"),
         np.datetime64("2020-01-01"),
+        np.timedelta64(3, "D"),
+        np.timedelta64("NaT"),
         1j,
         [1.0],
         {"a": 1},
@@ -74,6 +76,11 @@ def test_cells_of_other_kinds_are_named_with_their_row(cell):
     values[:] = [1.0, 2.0, None]
     values[1] = cell
     refused(with_values(values), WHOLE, "column 'y' must hold numbers, got", "in row 1")
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_of_80_bits_that_are_none_of_64_are_named():
+    refused(with_values(np.array([1, 2, "1e4000"], dtype=np.longdouble)), WHOLE, "column 'y' is infinite at 2 (row 2)")
 
 
 def test_numbers_in_any_dress_are_numbers():
@@ -227,6 +234,8 @@ def test_a_forecast_has_a_length_that_can_be_computed(fitted, steps):
         {"seed": -1},
         {"n_particles": 2**40},
         {"horizon": 10**9},
+        {"horizon": np.timedelta64(3, "D")},
+        {"seed": np.timedelta64(3)},
         {"input_size": 10**9},
         {"id_column": 3},
         {"seasons": object()},
@@ -247,3 +256,10 @@ def test_a_table_without_any_value_is_refused(scaling):
     table = with_values(pd.array([None] * 5, dtype="Float64"))
     with pytest.raises(TableError, match=r"nothing to learn from|too short to use"):
         make(scaling=scaling).fit(table, progress=False)
+
+
+@pytest.mark.parametrize("scaling", ["local", "standard"])
+def test_a_horizon_beyond_all_rows_is_refused_before_it_is_computed(scaling):
+    table = pd.concat((series("a", np.ones(5)), series("b", np.ones(20))), ignore_index=True)
+    with pytest.raises(TableError, match=r"horizon=21 is more than all rows of the longest series, 20: .* h=21"):
+        Forecaster(horizon=21, scaling=scaling, freq=1).fit(table, progress=False)

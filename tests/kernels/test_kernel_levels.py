@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import os
 import platform
 import shutil
 import subprocess
@@ -93,6 +94,16 @@ def test_a_library_that_does_not_load_gives_way_to_the_next(wheel, caplog):
     caplog.set_level(logging.INFO, logger=loader.__name__)
     next_best = wheel("x86-64-v2")
     Path(wheel("x86-64-v3")).write_bytes(b"no library")
+    assert library(LIKE)._name == str(next_best)
+    assert "a library of the wheel is not used" in caplog.text
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_truncated_library_gives_way_to_the_next(wheel, caplog, share):
+    """Loaded, it would end the process with SIGBUS."""
+    caplog.set_level(logging.INFO, logger=loader.__name__)
+    next_best, best = wheel("x86-64-v2"), Path(wheel("x86-64-v3"))
+    os.truncate(best, int(share * best.stat().st_size))
     assert library(LIKE)._name == str(next_best)
     assert "a library of the wheel is not used" in caplog.text
 

@@ -53,6 +53,8 @@ def test_paths_are_those_of_simulate(folder):
         ("series=a&format=xml", 422, "json"),
         ("series=a&future=[]", 422, "no future inputs"),
         ("series=a&future={", 422, "future"),
+        ('series=a&future=[{"ds":"now"}]', 422, "'now' is not a time"),
+        ('series=a&future=[{"ds":1,"ds":2}]', 422, "an object has 'ds' twice"),
     ],
 )
 def test_forecasts_that_cannot_be(client, query, status, word):

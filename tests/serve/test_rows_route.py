@@ -80,6 +80,7 @@ def test_a_conflict_is_409_and_names_both_values(client):
     ("body", "kind", "status", "word"),
     [
         (b"{broken", "application/json", 400, "not JSON"),
+        (b'[{"unique_id": "a", "ds": 40, "y": 1.0, "y": 2.0}]', "application/json", 400, "an object has 'y' twice"),
         (b"\xff\xfe", "application/json", 400, "not JSON"),
         (b"[" * 100_000, "application/json", 400, "not JSON"),
         (b"", "application/json", 400, "not JSON"),

@@ -32,7 +32,7 @@ def failing(*files: Path | str | None) -> Iterator[None]:
             elif type(error).__module__.partition(".")[0] != __name__.partition(".")[0]:
                 raise
         elif isinstance(error, MemoryError):
-            said = "not enough memory"
+            said = f"not enough memory: {error}" if str(error) else "not enough memory"
         where = ", ".join(str(file) for file in files if file is not None)
         raise CommandError(f"{where}: {said}" if where else said) from error
 

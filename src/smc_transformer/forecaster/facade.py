@@ -61,7 +61,8 @@ class Forecaster:
         config: settings of `SMCTransformerConfig` to change.
         training: settings of `forecaster.settings.TrainingSettings` to change.
         n_particles: particles that follow each series.
-        seed: of weights, training and particles.
+        seed: of weights, training and particles. With compiled kernels it gives other numbers of the same distribution
+            than without: these draw from a counter-based generator, which torch does not have.
         id_column: column of the series' names.
         time_column: column of the times.
 

@@ -45,6 +45,7 @@ def fit_table(
     given = processes.together(lambda: read_series(as_one_series(as_pandas(df), settings.id_column), settings))
     _check_apart(given)
     n_series = sum(processes.gather(len(given)))
+    _check_reach(settings, max(processes.gather(max(map(len, given), default=0))))
     held_out = processes.together(lambda: [_held_out(series, settings, val_size, n_series) for series in given])
     training = [series.rows(slice(0, len(series) - n)) for series, n in zip(given, held_out, strict=True)]
     panel = Panel.fit(settings, training)
@@ -67,6 +68,15 @@ def fit_table(
     fitted = Fitted(settings, model, panel, Following(Fleet(), {}), until, words)
     fitted.following, _ = fitted.follow_viewed(viewed, states)
     return fitted, replace(report, chosen=words)
+
+
+def _check_reach(settings: Settings, longest: int) -> None:
+    """That the horizon is not beyond all rows: no window could tell of its end, and each would be drawn to there."""
+    if settings.horizon > longest:
+        raise TableError(
+            f"horizon={settings.horizon} is more than all rows of the longest series, {longest}: nothing tells what "
+            f"comes so far ahead; fit with a shorter horizon, and ask for h={settings.horizon} in the forecast"
+        )
 
 
 def _check_apart(given: list[Series]) -> None:

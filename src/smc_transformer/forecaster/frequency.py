@@ -11,6 +11,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from smc_transformer.forecaster.periods import steps_of_starts
+from smc_transformer.inference.settings import LONGEST_FORECAST
 from smc_transformer.support.checks import check_count, cut, shown
 
 Frequency: TypeAlias = str | int
@@ -23,7 +24,7 @@ _LONGEST_DAYS = {"Y": 366, "Q": 92, "M": 31, "W": 7, "B": 3}
 
 FARTHEST = 2**62
 """Of whole-number times."""
-LONGEST = 100_000
+LONGEST = LONGEST_FORECAST
 """Steps of a forecast, or of the history in a training window."""
 
 

@@ -11,7 +11,7 @@ from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.following import Follower, meet_known
 from smc_transformer.forecaster.table import Name, TableError
 from smc_transformer.inference.conditioned_paths import ConditionedPaths, UnreachableError, conditioned_paths
-from smc_transformer.inference.paths import NUMBERS_AT_ONCE, draw_paths, path_numbers
+from smc_transformer.inference.paths import NUMBERS_AT_ONCE, check_paths, draw_paths, path_numbers
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import spread
 from smc_transformer.kernels import threads_for_kernels
@@ -95,6 +95,7 @@ def _parts(
     """Series that are drawn together: their numbers, a copy of their particles, and the inputs after each step."""
     network = follower.network
     n_steps = known.shape[1]
+    check_paths(network, len(names), n_paths, n_steps)
     at_once = chunk_size(NUMBERS_AT_ONCE, path_numbers(network, n_paths, n_steps + (network.config.window or 64)))
     # The known inputs of a step come before it; nothing comes after the last one.
     later = torch.cat((known[:, 1:], torch.zeros_like(known[:, :1])), dim=1)

@@ -4,8 +4,8 @@ Each answer is a count or a sum over the sampled joint paths, so it knows how st
 sampling error is that of the paths, given the fitted model and the particles that the paths start from.
 """
 
+import sys
 from collections.abc import Callable, Sequence
-from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from smc_transformer.empirical import Samples
 from smc_transformer.forecaster.events import parse_event
+from smc_transformer.support.checks import is_real, shown
 
 if TYPE_CHECKING:
     from smc_transformer.forecaster.forecast import Forecast
@@ -113,8 +114,8 @@ def _first_steps(reached: Bool[np.ndarray, "series path step"]) -> Int[np.ndarra
 
 
 def _checked_level(level: Any) -> float:
-    if isinstance(level, bool) or not isinstance(level, Real) or not np.isfinite(float(level)):
-        raise ValueError(f"level must be a finite number, got {level!r}")
+    if not is_real(level) or not abs(level) <= sys.float_info.max:  # as a comparison: 10**400 is no float
+        raise ValueError(f"level must be a finite number, got {shown(level)}")
     return float(level)
 
 

@@ -88,10 +88,27 @@ def rows_table(rows: Sequence[Row], settings: Settings) -> pd.DataFrame:
     return pd.DataFrame({**numbers, settings.id_column: names, settings.time_column: times}, copy=False)
 
 
+def read_json(data: bytes | str) -> Any:
+    """A value of JSON, in which no object has two values of one name: Python would take the last of them.
+
+    Raises:
+        ValueError: it is none. RecursionError: it is too deep.
+    """
+    return json.loads(data, object_pairs_hook=_with_names)
+
+
+def _with_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"an object has {shown(next(name for name in found if names.count(name) > 1))} twice")
+    return found
+
+
 def parse_object(line: bytes) -> dict[str, Any]:
     """The object in a line of JSON."""
     try:
-        cells = json.loads(line)
+        cells = read_json(line)
     except (ValueError, RecursionError) as error:  # also of bytes that are no text, and of numbers without end
         raise RowError(f"not a line of JSON: {' '.join(str(error).split())}") from None
     return check_object(cells)

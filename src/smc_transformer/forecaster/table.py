@@ -248,7 +248,8 @@ def _numbers(column: pd.Series, name: str) -> Float[np.ndarray, "row"]:
     if isinstance(kind, np.dtype) and kind == np.float64:
         return np.ascontiguousarray(column.to_numpy())
     if pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind):
-        return column.to_numpy(dtype="float64", na_value=np.nan)
+        with np.errstate(over="ignore"):  # numbers of 80 bits may be infinite in 64: those are named later
+            return column.to_numpy(dtype="float64", na_value=np.nan)
     is_text = pd.api.types.is_object_dtype(kind) or pd.api.types.is_string_dtype(kind)
     if not is_text and not isinstance(kind, pd.CategoricalDtype):  # pandas would count the days of a date
         raise TableError(f"column {name!r} must hold numbers, it holds {kind}")
@@ -264,6 +265,8 @@ def _numbers(column: pd.Series, name: str) -> Float[np.ndarray, "row"]:
 
 def _may_be_number(value: Any) -> bool:
     """Whether a cell is a number, text that may be one, or missing."""
+    if isinstance(value, np.timedelta64):  # which numpy counts among the whole numbers
+        return False
     if isinstance(value, Integral):
         return abs(int(value)) <= sys.float_info.max
     return isinstance(value, (str, Real, Decimal)) or value is None or value is pd.NA or value is pd.NaT

@@ -25,6 +25,7 @@ from smc_transformer.nn.streams import NOISE, in_stage
 from smc_transformer.predictive import Mixture
 from smc_transformer.smc.genealogy import trace_trajectories, unique_ancestors
 from smc_transformer.smc.weights import effective_sample_size
+from smc_transformer.support.memory import check_memory
 
 ON_COLLAPSE = ("error", "uniform")
 
@@ -148,6 +149,9 @@ def _noise_for(
     """Given or fresh noise; a proposal that draws z again writes down the noise of it, in a copy."""
     if given is None:
         fresh = in_stage(generator, NOISE)
+        numbers = 4 * x.shape[0] * settings.n_particles * (x.shape[1] - 1) * network.config.d_model
+        what = f"a filter of {settings.n_particles} particles over {len(x)} sequences of {x.shape[1]} steps"
+        check_memory(numbers * x.element_size(), what)
         return network.attention.draw_noise(len(x), settings.n_particles, x.shape[1] - 1, fresh)
     return given._replace(attention=given.attention.clone()) if settings.propose.draws_again else given
 

@@ -27,6 +27,7 @@ from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.streams import Streams
 from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
 from smc_transformer.support.chunks import chunk_size
+from smc_transformer.support.memory import check_memory
 
 NUMBERS_AT_ONCE = 2**26
 """About how many numbers a forecast holds at a time (256 MiB in float32): sequences are done in chunks."""
@@ -115,6 +116,7 @@ def sample_paths(
 ) -> Float[Tensor, "batch sample horizon n_targets"]:
     """Draw paths of the targets after a history; see `SMCTransformer.forecast`."""
     n_past, horizon = history.shape[1], future_inputs.shape[1]
+    check_paths(network, len(history), n_samples, horizon)
     held = filter_numbers(network, settings, n_past) + path_numbers(network, n_samples, n_past + horizon)
 
     def forecast(past: Tensor, known: Tensor) -> Tensor:
@@ -122,6 +124,18 @@ def sample_paths(
         return continued_paths(network, settings, state, known, n_samples, generator)
 
     return torch.cat(list(in_chunks(forecast, chunk_size(NUMBERS_AT_ONCE, held), history, future_inputs)))
+
+
+def check_paths(network: Network, n_sequences: int, n_paths: int, horizon: int) -> None:
+    """Raise a `MemoryError` for more paths than the machine can hold, by what is kept of them for certain.
+
+    That is the targets and parameters of all of them, and what the paths of one sequence attend to.
+    """
+    config, size = network.config, network.attention.query.weight.element_size()
+    kept = n_sequences * n_paths * horizon * (config.n_targets + network.observation.n_parameters)
+    attended = 2 * n_paths * (horizon + (config.window or 1)) * config.d_model
+    what = f"a forecast of {n_sequences} sequences, {n_paths} paths each, {horizon} steps ahead"
+    check_memory(size * (kept + attended), what)
 
 
 def path_numbers(network: Network, n_paths: int, length: int) -> int:
@@ -153,6 +167,7 @@ def continued_paths(
 
     With the `prediction` of the next step, which the particles have made already, the paths begin with it.
     """
+    check_paths(network, len(future_inputs), n_samples, future_inputs.shape[1])
     paths, ends = spread(network, settings, state, n_samples, future_inputs.shape[1], generator)
     first = None
     if prediction is not None:

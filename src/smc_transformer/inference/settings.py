@@ -11,6 +11,8 @@ from smc_transformer.support.settings import FrozenSettings
 
 MOST_PARTICLES = 2**20
 """Of a sequence: more would need indices and memory that no machine has."""
+LONGEST_FORECAST = 100_000
+"""Steps: each is drawn after the one before, and a mistaken number would be computed for ever."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,8 @@ from pathlib import Path
 import platformdirs
 
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+NOBODY = 65534
+"""Whom the files of a machine's root belong to, as a container of an ordinary user sees them."""
 
 
 class UnsafeCacheError(OSError):
@@ -27,7 +29,11 @@ def private_folder(folder: Path) -> Path:
     Raises:
         OSError: there can be none; an `UnsafeCacheError` if it is another user's.
     """
+    made = [above for above in folder.parents if not above.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
+    for above in made:  # under a loose umask, all users could write there
+        above.chmod(stat.S_IMODE(above.stat().st_mode) & ~WRITABLE_BY_OTHERS)
+    _check_way(folder)
     folder.mkdir(mode=0o700, exist_ok=True)
     _check_own(folder.lstat(), folder, stat.S_ISDIR)
     if folder.stat().st_mode & WRITABLE_BY_OTHERS:  # of an older version, or made under a loose umask
@@ -58,6 +64,18 @@ def verified(path: Path, digest: str) -> int:
         os.close(file)
         raise
     return file
+
+
+def _check_way(folder: Path) -> None:
+    """That nobody else can put another folder in the place of this one, while a library is made in it."""
+    if not hasattr(os, "geteuid"):
+        return
+    for above in dict.fromkeys((*folder.absolute().parents, *folder.resolve().parents)):
+        found = above.stat()
+        if found.st_uid not in (0, NOBODY, os.geteuid()):
+            raise UnsafeCacheError(f"{above} belongs to another user")
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            raise UnsafeCacheError(f"{above} can be written by all users")
 
 
 def _check_own(found: os.stat_result, path: Path, is_kind: Callable[[int], bool]) -> None:

@@ -17,6 +17,7 @@ import os
 import platform
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -122,10 +123,25 @@ def _from_the_wheel(number: str) -> ctypes.CDLL | None:
     for level in levels.reached():
         path = folder / f"kernels-{number}-{level}-{made_from}.so"
         try:
+            _check_whole(path)
             return ctypes.CDLL(str(path))
         except OSError as error:
             logger.info("a library of the wheel is not used: %s", error)
     return None
+
+
+def _check_whole(path: Path) -> None:
+    """Raise an OSError for a library whose end is missing: the loader would touch pages that are not in the file.
+
+    The table of sections lies at its end; where that is, the first bytes of the format ELF say, of 64 bits.
+    """
+    with path.open("rb") as file:
+        head, size = file.read(64), os.fstat(file.fileno()).st_size
+    if len(head) < 64 or head[:5] != b"\x7fELF\x02":
+        raise OSError(f"{path} is no library")
+    (begins,), (size_of_one, n_sections) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<2H", head, 58)
+    if size < begins + size_of_one * n_sections:
+        raise OSError(f"{path} is truncated")
 
 
 def _from_the_compiler(number: str) -> ctypes.CDLL | str:

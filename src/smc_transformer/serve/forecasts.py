@@ -1,6 +1,5 @@
 """GET /forecasts and GET /paths: the future of some series, as they are followed now."""
 
-import json
 from typing import Annotated, Any, Literal
 
 import pandas as pd
@@ -10,7 +9,9 @@ from pydantic import BaseModel, Field
 
 from smc_transformer.forecaster.forecast import Forecast, Number
 from smc_transformer.forecaster.live import Service
+from smc_transformer.forecaster.rows import read_json
 from smc_transformer.forecaster.table import Name
+from smc_transformer.forecaster.times import parse_times
 from smc_transformer.serve.answering import DOCUMENTED, ErrorDocument, Ready, answered
 from smc_transformer.serve.errors import problem
 from smc_transformer.serve.limits import Limits
@@ -122,12 +123,12 @@ def check_size(limits: Limits, n_series: int, steps: int, n_paths: int, n_target
 def read_future(text: str, time_column: str) -> pd.DataFrame:
     """A table of future inputs."""
     try:
-        rows = json.loads(text)
+        rows = read_json(text)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError("expected a list of objects")
         table = pd.DataFrame(rows)
         if time_column in table and not pd.api.types.is_numeric_dtype(table[time_column].dtype):
-            table[time_column] = pd.to_datetime(table[time_column], format="ISO8601")
+            table[time_column] = parse_times(table[time_column], time_column, None, ValueError)
         return table
     except (ValueError, TypeError, RecursionError) as error:
         reason = f"future cannot be read: {' '.join(str(error).split())}"

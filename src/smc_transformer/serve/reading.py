@@ -1,11 +1,11 @@
 """Rows in the body of a request: one JSON object, a list of them, or one on each line (NDJSON)."""
 
-import json
 from typing import Any
 
 from fastapi import HTTPException, Request
 from starlette.requests import ClientDisconnect
 
+from smc_transformer.forecaster.rows import read_json
 from smc_transformer.serve.errors import problem
 from smc_transformer.serve.limits import Limits
 
@@ -40,7 +40,7 @@ async def read_rows(request: Request, limits: Limits) -> list[Any]:
         rows: list[Any] = [line for line in body.split(b"\n") if line.strip()]
     else:
         try:
-            found = json.loads(body)
+            found = read_json(body)
         except (ValueError, RecursionError) as error:
             reason = f"the body is not JSON: {' '.join(str(error).split())}"
             raise HTTPException(400, problem("not JSON", reason)) from None

@@ -4,6 +4,7 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,9 +31,19 @@ def cut(text: str) -> str:
     return f"{text[:half]}...{text[-half:]} ({len(text)} characters)"
 
 
+def is_whole(value: Any) -> bool:
+    """Whether it is a whole number; True is none, and neither is a duration, which numpy counts among them."""
+    return isinstance(value, Integral) and not isinstance(value, (bool, np.timedelta64))
+
+
+def is_real(value: Any) -> bool:
+    """Whether it is a number with a place on the line; True and durations are none."""
+    return isinstance(value, Real) and not isinstance(value, (bool, np.timedelta64))
+
+
 def check_count(value: Any, name: str, at_least: int = 1, at_most: int = LARGEST_COUNT) -> int:
     """A whole number of at least 1, or another bound, and not beyond what can be computed."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if not is_whole(value):
         raise TypeError(f"{name} must be a whole number, got {shown(value)}")
     if value < at_least:
         raise ValueError(f"{name} must be at least {at_least}, got {shown(int(value))}")
@@ -43,7 +54,7 @@ def check_count(value: Any, name: str, at_least: int = 1, at_most: int = LARGEST
 
 def check_number(value: Any, name: str, *, at_most: float = math.inf, positive: bool = False) -> float:
     """A finite number of at least 0, or above it."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if not is_real(value):
         raise TypeError(f"{name} must be a number, got {shown(value)}")
     try:
         number = float(value)

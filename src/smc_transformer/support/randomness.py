@@ -1,13 +1,12 @@
 """Randomness is an argument: a `torch.Generator`, a seed, or None for torch's default generator."""
 
-from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Generator
 
-from smc_transformer.support.checks import shown
+from smc_transformer.support.checks import is_whole, shown
 
 Randomness: TypeAlias = Generator | int | None
 LARGEST_SEED = 2**63 - 1
@@ -22,7 +21,7 @@ def as_generator(generator: Randomness, device: torch.device | str = "cpu") -> G
 
 def check_seed(seed: Any) -> int:
     """A whole number; numpy's are welcome."""
-    if isinstance(seed, bool) or not isinstance(seed, Integral):
+    if not is_whole(seed):
         raise TypeError(f"expected a torch.Generator, a seed (whole number) or None, got {shown(seed)}")
     if abs(int(seed)) > LARGEST_SEED:
         raise ValueError(f"a seed must be a whole number of at most 63 bits, got {shown(int(seed))}")

@@ -6,6 +6,7 @@ an error without a number.
 """
 
 import json
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,7 @@ def read_tensors(
     path: Path, error: type[ValueError], *, sealed: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the header of a file, if it is as it was written; `sealed`: one without a checksum is not."""
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise error(f"{path} is not a file")
+    _check_file(path, error)
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -74,11 +74,7 @@ def read_tensors(
             header = json.loads(text)
             # Copies: the library's tensors lie in the file itself, which somebody else may cut off later.
             tensors = {name: _copied(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except FileNotFoundError:
-        raise error(f"{path} is missing") from None
-    except OSError as cause:  # no permission, or a folder
-        raise error(f"{path} is not readable: {cause.strerror or cause}") from None
-    except (SafetensorError, ValueError, RecursionError, RuntimeError, MemoryError, TypeError) as cause:
+    except (SafetensorError, OSError, ValueError, RecursionError, RuntimeError, MemoryError, TypeError) as cause:
         reason = " ".join(str(cause).split()) or type(cause).__name__
         raise error(f"{path} is not readable (truncated, or another format): {reason}") from None
     if not isinstance(header, dict):
@@ -87,6 +83,19 @@ def read_tensors(
     if sealed if found is None else found != _checksum(text, tensors):
         raise error(f"{path} is damaged or was edited: its checksum is not that of its contents")
     return tensors, header
+
+
+def _check_file(path: Path, error: type[ValueError]) -> None:
+    """That a file can be read; of one that may not be, the library of the format says that there is none."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            raise error(f"{path} is not a file")
+        with path.open("rb"):
+            pass
+    except FileNotFoundError:
+        raise error(f"{path} is missing") from None
+    except OSError as cause:
+        raise error(f"{path} is not readable: {cause.strerror or cause}") from None
 
 
 def _copied(tensor: Tensor) -> Tensor:

@@ -112,7 +112,7 @@ def test_a_series_that_hardly_moves_has_a_small_unit_and_one_that_wakes_up_a_lar
     said = view.glance(state, 1)
     constant, nearly, zeros, moving = said.unit
     usual = 0.5 * view.noise * 7
-    assert constant == pytest.approx(0.01 * view.noise * 7)  # a hundredth of what is typical for its size
+    assert constant == pytest.approx(1e-5 * view.noise * 7)  # a small share of what is typical for its size
     assert nearly == pytest.approx(constant, rel=1e-3)
     assert zeros == pytest.approx(view.floor)  # it has no size of its own
     assert moving > usual  # one that moves as others do is seen as before
@@ -126,7 +126,7 @@ def test_a_series_that_was_once_large_keeps_a_unit_while_it_is_0():
     values = np.concatenate((5 + column(40), np.zeros(3000)))
     view = fitted([5 + column(60, seed) for seed in range(4)])
     seen = trace(view, view.bank.begin(1), [values])
-    assert seen.unit[0, -1] == pytest.approx(min(view.floor, 0.01 * view.noise * np.abs(values).max()))
+    assert seen.unit[0, -1] == pytest.approx(min(view.floor, 1e-5 * view.noise * np.abs(values).max()))
 
 
 def test_constants_survive_json():

@@ -61,6 +61,12 @@ def test_the_file_holds_the_numbers_and_refers_to_nothing(tmp_path):
     assert document.scripts[1].count("</") == 0
 
 
+def test_what_few_ask_for_is_behind_a_fold():
+    text = render_page(fabricated.page())
+    for name, title in (("health", "Particle health"), ("settings", "Settings")):
+        assert re.search(rf'<details id="{name}" class="fold">\s*<summary>{title}</summary>', text)  # not open
+
+
 def test_embedded_numbers_cannot_end_their_element():
     page = fabricated.page(
         ["</SCRIPT ><!--<script>", "\u2028 \u00e9 \ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")]

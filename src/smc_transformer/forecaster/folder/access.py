@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,10 +168,10 @@ def save_folder(path: Path, fitted: Fitted, seen: Seen | None, states: str = fil
     number = files.fit_number(fitted)
     if seen is None or not files.holds_fit(path, number):
         check_destination(path)
-        with locked(path) if (path / files.CONFIG).exists() else contextlib.nullcontext():
+        with _permitted(path), locked(path) if (path / files.CONFIG).exists() else contextlib.nullcontext():
             files.replace_folder(path, fitted, number, states)
         return Seen()
-    with Writer(path) as writer:
+    with _permitted(path), Writer(path) as writer:
         answered = read_recorded(path, number).seen if writer.store is None else writer.store.seen
         if answered.n_lines and answered != seen:
             raise SavedForecasterError(
@@ -188,17 +188,27 @@ def check_destination(path: Path, n_bytes: int = 0) -> None:
     And that, as far as one can tell, there is room for so many bytes beside it, where a new folder is made first.
     """
     above = path.absolute().parent
-    while not above.exists():
+    while not os.path.exists(above):  # one that is closed to this user is not there
         above = above.parent
     if not above.is_dir() or not os.access(above, os.W_OK):
         reason = "permission denied" if above.is_dir() else f"{above} is no folder"
         raise SavedForecasterError(f"{path} cannot be written: {reason}")
     if (free := shutil.disk_usage(above).free) < n_bytes:
         raise SavedForecasterError(
-            f"{path} cannot be written: it needs about {n_bytes / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free"
+            f"{path} cannot be written: it needs about {n_bytes / 1e6:.1f} MB, and {free / 1e6:.1f} MB are free"
         )
-    if (path / files.CONFIG).exists():
-        with locked(path):
-            return
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise SavedForecasterError(f"{path} is something else than a saved forecaster: nothing was written")
+    with _permitted(path):
+        if (path / files.CONFIG).exists():
+            with locked(path):
+                return
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            raise SavedForecasterError(f"{path} is something else than a saved forecaster: nothing was written")
+
+
+@contextlib.contextmanager
+def _permitted(path: Path) -> Iterator[None]:
+    """Say of a folder that is another user's that it cannot be written."""
+    try:
+        yield
+    except PermissionError as error:
+        raise SavedForecasterError(f"{path} cannot be written: permission denied ({error.filename})") from None

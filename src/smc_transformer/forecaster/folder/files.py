@@ -96,7 +96,8 @@ def expected_bytes(settings: Settings, n_series: int) -> int:
 def present(path: Path) -> Path:
     """The folder, or where it is after a replacement that was interrupted."""
     aside = beside(path, "replaced")
-    return aside if not path.exists() and aside.exists() else path
+    # Not by Path.exists, which raises where the folder above is closed to this user.
+    return aside if not os.path.exists(path) and os.path.exists(aside) else path
 
 
 def stored_fit(path: Path) -> str:
@@ -246,13 +247,15 @@ def _blocks(
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
-        raise SavedForecasterError(f"{path} is not a folder with a saved forecaster")
     file = path / CONFIG
     try:
+        if not path.is_dir():
+            raise SavedForecasterError(f"{path} is not a folder with a saved forecaster")
         config = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SavedForecasterError(f"{path} holds no saved forecaster: {CONFIG} is missing") from None
+    except SavedForecasterError:
+        raise
     except (ValueError, RecursionError) as error:  # no JSON, no text, too many digits, or nested without end
         raise SavedForecasterError(f"{file} is not readable (truncated, or another format): {error}") from None
     except OSError as error:

@@ -37,9 +37,10 @@ LEAST_NOISE = 0.05
 changed by so much from one row to the next is smaller, so that it looks like one of these."""
 ROWS_OF_QUIET = 16
 """Observed rows by which a series is known to be quieter than that."""
-LEAST_UNIT = 0.01
+LEAST_UNIT, LEAST_UNIT_OF_COUNTS = 1e-5, 0.01
 """Of the typical error of a series that is as large as the largest value of its own: one that has been constant, or 0
-for a long time, may still jump. One that has always been 0 has no size: it has that of the middle one of all."""
+for a long time, may still jump, and a value of 1e15 units is none (limits.py). One that has always been 0 has no size:
+it has that of the middle one of all. Counts have no intervals in these units, but features, which would grow."""
 SMALLEST = 1e-200
 """Of a unit: its inverse and the squares of values in it are numbers."""
 NUMBERS_AT_ONCE = 2**23
@@ -51,6 +52,11 @@ ROWS_TO_FIT, SERIES_TO_FIT = 600, 300
 def n_features(n_seasons: int, counts: bool) -> int:
     """How many features a view gives of a column with so many seasons."""
     return 4 + n_seasons + counts
+
+
+def least_unit(counts: bool) -> float:
+    """The smallest unit, as a share of the typical error of a series that is as large as its largest value."""
+    return LEAST_UNIT_OF_COUNTS if counts else LEAST_UNIT
 
 
 def chosen_columns(n_columns: int) -> Int[np.ndarray, "chosen"]:
@@ -96,14 +102,14 @@ class LocalView:
         sizes = state.size[state.n_rows > 0]
         size = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 1.0
         if not judged.any():
-            return cls(bank, counts, np.zeros(bank.n_candidates), 0.2, LEAST_UNIT * size)
+            return cls(bank, counts, np.zeros(bank.n_candidates), 0.2, least_unit(counts) * size)
         prior = _relative(errors[judged]).mean(axis=0)
         weights = _softmax(-POWER * _relative(errors[judged]))
         with np.errstate(divide="ignore"):
             shares = (weights * errors[judged]).sum(axis=1) / state.size[judged]
         finite = shares[np.isfinite(shares)]
         noise = float(np.median(finite)) if len(finite) else 0.2
-        return cls(bank, counts, prior, max(noise, 1e-6), LEAST_UNIT * max(noise, 1e-6) * size)
+        return cls(bank, counts, prior, max(noise, 1e-6), least_unit(counts) * max(noise, 1e-6) * size)
 
     @property
     def n_features(self) -> int:
@@ -125,7 +131,7 @@ class LocalView:
             "prior_errors": PRIOR_ERRORS,
             "prior_noise": PRIOR_NOISE,
             "least_noise": LEAST_NOISE,
-            "least_unit": LEAST_UNIT,
+            "least_unit": least_unit(self.counts),
             "smallest": SMALLEST,
         }
         return view_structure(numbers, np.broadcast_to(self.prior, self.bank.n_candidates))
@@ -190,7 +196,7 @@ class LocalView:
 
     def _floor(self, state: BankState) -> Float[np.ndarray, "row"]:
         """The smallest unit, by the largest value that a series has had."""
-        own = np.where(state.largest > 0, LEAST_UNIT * self.noise * state.largest, np.inf)
+        own = np.where(state.largest > 0, least_unit(self.counts) * self.noise * state.largest, np.inf)
         return np.maximum(np.minimum(own, self.floor), SMALLEST)
 
     def check(self) -> None:
