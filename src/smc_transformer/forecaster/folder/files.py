@@ -31,7 +31,7 @@ from smc_transformer.forecaster.panel import Panel, ViewState
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name
-from smc_transformer.forecaster.view.bank import BankState
+from smc_transformer.forecaster.view.bank_state import BankState
 from smc_transformer.inference.small_state import from_small_tensors, small_tensors
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.model import SMCTransformer
