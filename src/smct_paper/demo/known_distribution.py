@@ -23,7 +23,7 @@ GENEALOGY_PARTICLES, DEGENERACY_PARTICLES = 12, 60
 COLUMNS = {"mse": "mse", "dist_mse": "dist-mse", "picp": "PICP", "mpiw": "MPIW", "crps": "CRPS", "nll": "NLL"}
 
 
-def run_known_law(
+def run_known_distribution(
     out: Path, *, dataset: str = "model1", epochs: int = 10, n_particles: int = 10, seed: int = 0, console: Console
 ) -> dict[str, dict[str, float]]:
     """Train on synthetic data ("model1", "model2" or "model3"), score against the Bayes-optimal forecast, and draw.
