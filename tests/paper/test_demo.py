@@ -70,7 +70,7 @@ def test_the_saved_model_has_not_seen_the_last_year_and_has_the_score_that_was_t
 def test_without_matplotlib_there_are_still_scores(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     scores = run_known_distribution(tmp_path, epochs=1, console=Console())
-    assert "they need matplotlib" in capsys.readouterr().out
+    assert "they need matplotlib (pip install 'smc-transformer[plots]')" in capsys.readouterr().out
     assert set(scores) == {"SMC Transformer", "Bayes-optimal"}
 
 

@@ -68,7 +68,7 @@ def run_known_distribution(
     try:
         pictures = _pictures(model, split.test, result, truth, seed)
     except ImportError:
-        console.print("no pictures: they need matplotlib (pip install 'smc-transformer[plots]')")
+        console.print("no pictures: they need matplotlib (pip install 'smc-transformer[plots]')", markup=False)
         return scores
     for name, figure in pictures.items():
         figure.savefig(out / name, dpi=140, bbox_inches="tight")
