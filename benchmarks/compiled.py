@@ -9,7 +9,8 @@ import torch
 
 from benchmarks.timing import median_seconds
 from smc_transformer import SMCTransformer, SMCTransformerConfig, kernels
-from smc_transformer.inference.step import _mutate_in_torch, begin, mutate
+from smc_transformer.inference.mutation import mutate, mutate_in_torch
+from smc_transformer.inference.step import begin
 
 BATCH, PARTICLES, SLOTS = 256, 30, 24
 
@@ -35,7 +36,7 @@ def main():
         with kernels.disabled():
             return step()
 
-    attend = torch.compile(lambda: _mutate_in_torch(model, state, embedding, noise))
+    attend = torch.compile(lambda: mutate_in_torch(model, state, embedding, noise))
 
     @torch.no_grad()
     def compiled():

@@ -2,11 +2,12 @@
 
     python -m benchmarks.two_modes --seeds 3 --out docs/results/two_modes.json --figure docs/results/two_modes.png
 
-While something is on, it may stay at 100 to 200 Wh or begin to heat at 300 to 500 Wh, and little lies between: a law
-with one mode has to cover both. The logarithm of `Appliances` (data set `energy`, rows cut in time as in the
-experiments, the rounding to 10 Wh undone by uniform noise) is modelled with one network and several laws: with latent
-noise the predictive distribution is a mixture over particles, without it one Gaussian or Student-t whose location and
-scale the network gives. Every run is written as it finishes, and a run that is already in the file is not repeated.
+While something is on, it may stay at 100 to 200 Wh or begin to heat at 300 to 500 Wh, and little lies between: a
+distribution with one mode has to cover both. The logarithm of `Appliances` (data set `energy`, rows cut in time as in
+the experiments, the rounding to 10 Wh undone by uniform noise) is modelled with one network and several observation
+models: with latent noise the predictive distribution is a mixture over particles, without it one Gaussian or Student-t
+whose location and scale the network gives. Every run is written as it finishes, and a run that is in the file is not
+repeated.
 """
 
 import argparse
@@ -133,7 +134,7 @@ def main() -> None:
             rows.append({"variant": name, "seed": seed, "steps": options.steps, **found})
             options.out.parent.mkdir(parents=True, exist_ok=True)
             options.out.write_text(json.dumps(rows, indent=1) + "\n")
-    table = Table("law", "validation NLL", "test NLL", "test CRPS", "between particles")
+    table = Table("variant", "validation NLL", "test NLL", "test CRPS", "between particles")
     for name in VARIANTS:
         mine = [row for row in rows if row["variant"] == name and row["steps"] == options.steps]
         keys = ("validation_nll", "test_nll", "test_crps", "between_particles")
@@ -145,7 +146,7 @@ def main() -> None:
 
 
 def draw(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    """The density with the deepest dip on test rows, and the mean density after 150 to 200 Wh; laws by validation."""
+    """The density with the deepest dip on test rows, and the mean after 150 to 200 Wh; variants by validation."""
     from smct_paper.experiments.report.figures.style import INK, SMC, TRUTH, explain, panels, save, tidy
 
     mine = [row for row in rows if row["seed"] == 0 and row["steps"] == options.steps]

@@ -20,7 +20,7 @@ import sys
 for name in {blocked}:
     sys.modules[name] = None
 import smc_transformer, smc_transformer.learning, smct_paper.datasets, smct_paper.demo
-names = [name for name in smc_transformer.__all__ if name != "Forecaster"]  # which is for tables: pandas is its extra
+names = [name for name in smc_transformer.__all__ if name != "Forecaster"]  # which is for tables, so of pandas
 print([getattr(smc_transformer, name) is not None for name in names])
 """
     assert "False" not in run_python(code)

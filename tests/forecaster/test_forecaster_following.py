@@ -9,13 +9,13 @@ from helpers.models import assert_same, make_model, mean_and_error, sequences
 from helpers.oracles import masked_linear
 
 from smc_transformer.forecaster.fleet import Fleet
-from smc_transformer.forecaster.following import Follower
+from smc_transformer.forecaster.following import Follower, meet_known
 from smc_transformer.forecaster.paths import draw_futures
 from smc_transformer.forecaster.table import read_series
 from smc_transformer.inference.filter import filter_state, particle_filter
 from smc_transformer.inference.paths import continued_paths
 from smc_transformer.inference.state import ParticleState
-from smc_transformer.inference.step import begin
+from smc_transformer.inference.step import begin, predict_step
 
 NAN = float("nan")
 
@@ -42,7 +42,9 @@ def test_steps_give_the_numbers_of_one_pass_under_the_same_noise(window, encoder
     for t in range(1, 21):
         # Apart and together again between any two rows.
         state = ParticleState.cat([state.take(slice(number, number + 1)) for number in range(3)])
-        prediction = follower.predict(state, x[:, t - 1, 2:], generator, noise.at(t - 1))
+        meet_known(model, state, x[:, t - 1, 2:])
+        with torch.no_grad():
+            prediction = predict_step(*follower, state, generator, noise.at(t - 1))
         judgement = follower.judge(prediction, x[:, t, :2], generator)
         follower.observe(state, prediction, x[:, t, :2], generator)
         torch.testing.assert_close(prediction.parameters, whole.predictive.parameters[:, :, t - 1])

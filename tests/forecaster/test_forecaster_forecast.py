@@ -1,6 +1,7 @@
 """What comes out: tables, the forecast object, backtests."""
 
 import itertools
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -104,6 +105,13 @@ def test_a_plot_shows_the_numbers(two_targets):
     with pytest.raises(ValueError, match="has no target 'x'"):
         forecast.plot(target="x")
     matplotlib.pyplot.close("all")
+
+
+def test_a_plot_without_matplotlib_says_what_to_install(two_targets, monkeypatch):
+    for name in ("matplotlib", "matplotlib.pyplot"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r"pictures need matplotlib: pip install 'smc-transformer\[plots\]'"):
+        two_targets.forecast(n_paths=5).plot()
 
 
 def test_backtests_forecast_what_came_from_what_was_known():

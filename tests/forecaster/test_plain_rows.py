@@ -5,6 +5,7 @@ import contextlib
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.followed import assert_same_following
 from helpers.forecaster_tables import SHORT, TINY, walks
 
 from smc_transformer.forecaster import Forecaster, facade
@@ -169,20 +170,6 @@ def outcome(forecaster, table, monkeypatch, name, **options):
             return type(error), str(error)
 
 
-def assert_same_states(one, other):
-    assert one.series == other.series
-    for name, followed in other.fitted.following.series.items():
-        own = one.fitted.following.series[name]
-        assert (own.last_time, own.runs) == (followed.last_time, followed.runs)
-        np.testing.assert_array_equal(own.recent, followed.recent)
-        for array, expected in zip(own.view.arrays().values(), followed.view.arrays().values(), strict=True):
-            np.testing.assert_array_equal(array, expected)
-        states = [each.fitted.following.fleet.take([name]).named_tensors() for each in (one, other)]
-        for key, tensor in states[0].items():
-            if key != "trajectories_are_own":
-                np.testing.assert_array_equal(tensor, states[1][key], err_msg=key)
-
-
 WAYS = ("plain", "columns", "series by series")
 
 
@@ -211,7 +198,7 @@ def test_odd_tables(saved, seed, monkeypatch):
             else:
                 assert found[0] == other, change
     for name in WAYS[1:]:
-        assert_same_states(forecasters["plain"], forecasters[name])
+        assert_same_following(forecasters["plain"], forecasters[name])
     assert n_answers > 20
 
 
@@ -219,14 +206,14 @@ def test_plain_rows_are_taken_so(saved, monkeypatch):
     """Or the tests above would show nothing."""
     kind, folder = saved
     forecaster, taken, general = Forecaster.load(folder), [], []
-    plainly, read_rows = tick_module._tick_plain, tick_module.read_rows
-    monkeypatch.setattr(tick_module, "_tick_plain", lambda *given: taken.append(plainly(*given)) or taken[-1])
+    read_rows = tick_module.read_rows
+    monkeypatch.setattr(tick_module, "read_plain", lambda *given: taken.append(read_plain(*given)) or taken[-1])
     monkeypatch.setattr(tick_module, "read_rows", lambda *given, **more: general.append(1) or read_rows(*given, **more))
     random = np.random.default_rng(0)
     for n_rows in (1, 3):
         forecaster.update(next_rows(forecaster, kind, random, n_rows))
     assert len(taken) == 2
-    assert all(isinstance(one, pd.DataFrame) for one in taken)
+    assert None not in taken
     assert not general
 
 

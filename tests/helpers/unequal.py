@@ -3,12 +3,12 @@
 import torch
 
 from helpers.models import sequences
+from smc_transformer.inference.mutation import mutate
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import (
     begin,
     embed,
     inherit_rows,
-    mutate,
     observe_step,
     predict_step,
     receive,

@@ -3,6 +3,7 @@
 Nothing is left behind but the folder, and the files have the mode that the user's umask says.
 """
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -144,6 +145,25 @@ def test_a_fit_below_a_file_is_refused_before_the_training(capsys, monkeypatch, 
     assert "file is no folder" in message
 
 
+class Steps:
+    """In the place of the trainer's progress reports: counts training steps, and interrupts after some of them."""
+
+    def __init__(self, interrupted_after=None):
+        self.n_taken, self.interrupted_after = 0, interrupted_after
+
+    @contextlib.contextmanager
+    def __call__(self, title, total, *, enabled=True):
+        self.is_first = True
+        yield self
+
+    def advance(self, amount, message=""):
+        if not self.is_first:  # which tells how many were taken in an earlier run
+            self.n_taken += amount
+        self.is_first = False
+        if self.n_taken == self.interrupted_after:
+            raise KeyboardInterrupt
+
+
 def test_a_training_whose_save_fails_is_not_lost(capsys, monkeypatch, tmp_path):
     data, model = write(waves(60), tmp_path / "data.csv"), tmp_path / "model"
     with monkeypatch.context() as patch:
@@ -154,29 +174,23 @@ def test_a_training_whose_save_fails_is_not_lost(capsys, monkeypatch, tmp_path):
         patch.setattr(access.files, "replace_folder", is_full)
         message = fails(capsys, 1, "fit", data, *QUICK, "--out", model)
     assert "No space left on device; the training is kept in" in message
-    steps = []
-    step = trainer._Run._step
-    monkeypatch.setattr(trainer._Run, "_step", lambda run: (steps.append(1), step(run)))
+    steps = Steps()
+    monkeypatch.setattr(trainer, "progress_report", steps)
     code, out, _ = run(capsys, "fit", data, *QUICK, "--out", model)
     assert code == 0
-    assert steps == []  # every stage was done
+    assert steps.n_taken == 0  # every stage was done
     assert "resuming" in out
     assert sorted(os.listdir(tmp_path)) == ["data.csv", "model"]
 
 
 def test_a_fit_that_was_interrupted_half_way_resumes_with_the_same_result(capsys, monkeypatch, tmp_path):
     data = write(waves(60), tmp_path / "data.csv")
+    steps = Steps()
+    monkeypatch.setattr(trainer, "progress_report", steps)
     assert run(capsys, "fit", data, *QUICK, "--out", tmp_path / "whole")[0] == 0
-    step, taken = trainer._Run._step, []
-
-    def interrupted(run):
-        taken.append(1)
-        if len(taken) == 3:
-            raise KeyboardInterrupt
-        step(run)
-
+    assert steps.n_taken > 2
     with monkeypatch.context() as patch:
-        patch.setattr(trainer._Run, "_step", interrupted)
+        patch.setattr(trainer, "progress_report", Steps(interrupted_after=2))
         assert run(capsys, "fit", data, *QUICK, "--out", tmp_path / "model")[0] == 130
     code, _, _ = run(capsys, "fit", data, *QUICK, "--out", tmp_path / "model")
     assert code == 0

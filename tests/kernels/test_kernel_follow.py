@@ -141,7 +141,7 @@ def test_the_distribution_function_is_that_of_scipy(degrees, monkeypatch):
     for targets in (torch.zeros(len(z), 1), z.unsqueeze(1)):
         state = begin(model, x[:, 0], 1)
         with torch.no_grad():
-            found = follower.foresee(state, x[:, 0, 1:], targets, Streams(keys))
+            found = follower.predict(state, x[:, 0, 1:], targets, Streams(keys))
         location, scale = model.observation.location_and_scale(found.parameters)
         seen.append((found.judgement.pit, (targets - location[:, 0]) / (scale[:, 0] * model.observation.widening)))
     pit, standard = seen[1]

@@ -9,13 +9,14 @@ import torch
 from helpers.models import make_model, sequences
 from helpers.user_modules import NotingObservation, QuantileObservation, give_observation
 
-from smc_transformer.inference.paths import rollout
+from smc_transformer.inference.paths import rollout, rollout_numbers
 from smc_transformer.learning import (
     ForecastScore,
     Likelihood,
     Sampling,
     Trainer,
     fit,
+    goals,
     negative_log_likelihood,
     training_step,
 )
@@ -138,10 +139,12 @@ def long_sequences():
     return sequences(7, HISTORY + 40, 3)
 
 
-def test_chunks_of_a_batch_add_up_to_the_batch():
-    model, goal = model_without_chance(window=1), ForecastScore(HISTORY, n_paths=900, short_share=0.0)
+def test_chunks_of_a_batch_add_up_to_the_batch(monkeypatch):
+    model, goal = model_without_chance(window=1), ForecastScore(HISTORY, n_paths=9, short_share=0.0)
     x = long_sequences()
     x[:, 1:, :2][torch.rand(7, HISTORY + 40, 2, generator=seeded(3)) < 0.2] = math.nan
+    held = rollout_numbers(model, 9, x[:, : HISTORY + 1], 40)
+    monkeypatch.setattr(goals, "NUMBERS_AT_ONCE", -(-3 * held // 64))  # there is memory for three sequences
     whole, gradients = accumulate(goal, model, x, n_particles=1)
     # Three at a time, then one; sequences with gaps have their densities apart from the others of their chunk.
     assert {3, 1} <= set(model.observation.asked) <= {3, 2, 1}

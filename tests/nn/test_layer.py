@@ -8,7 +8,8 @@ from helpers.user_encoders import MovingAverages, SteppingAverages
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.inference.filter import filter_state, particle_filter
-from smc_transformer.inference.step import embed, mutate, receive, spread
+from smc_transformer.inference.mutation import mutate
+from smc_transformer.inference.step import embed, receive, spread
 from smc_transformer.learning import fit, negative_log_likelihood
 from smc_transformer.nn.attention import Noise
 from smc_transformer.smc import gather_trajectories, trace_trajectories

@@ -13,7 +13,7 @@ from rich.console import Console
 from smc_transformer import Forecaster, cli
 from smct_paper import demo
 from smct_paper.demo import run_demo
-from smct_paper.demo.known_law import run_known_law
+from smct_paper.demo.known_distribution import run_known_distribution
 from smct_paper.demo.simulated_panel import simulated_panel
 
 
@@ -69,14 +69,14 @@ def test_the_saved_model_has_not_seen_the_last_year_and_has_the_score_that_was_t
 
 def test_without_matplotlib_there_are_still_scores(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    scores = run_known_law(tmp_path, epochs=1, console=Console())
-    assert "they need matplotlib" in capsys.readouterr().out
+    scores = run_known_distribution(tmp_path, epochs=1, console=Console())
+    assert "they need matplotlib (pip install 'smc-transformer[plots]')" in capsys.readouterr().out
     assert set(scores) == {"SMC Transformer", "Bayes-optimal"}
 
 
 def test_without_pandas_the_panel_is_left_out(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "smct_paper.demo.panel", None)
-    monkeypatch.setattr(demo, "run_known_law", lambda out, **options: {"Bayes-optimal": {"mse": 0.5}})
+    monkeypatch.setattr(demo, "run_known_distribution", lambda out, **options: {"Bayes-optimal": {"mse": 0.5}})
     run_demo(tmp_path, console=Console())
     assert "it needs pandas" in capsys.readouterr().out
     assert json.loads((tmp_path / "scores.json").read_text()) == {"model1": {"Bayes-optimal": {"mse": 0.5}}}

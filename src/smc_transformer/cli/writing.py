@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from smc_transformer.cli.errors import CommandError, check_installed, failing, naming
 from smc_transformer.cli.tables import STANDARD, check_ending, write_table
 from smc_transformer.support.as_json import plain
-from smc_transformer.support.durable import whole
+from smc_transformer.support.durable import whole, why_not_made
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,11 +69,7 @@ def check_place(path: Path) -> None:
         if not os.access(path, os.W_OK):
             raise CommandError(f"{path} cannot be written: permission denied")
         return
-    above = path.absolute().parent
-    while not above.exists():
-        above = above.parent
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        reason = "permission denied" if above.is_dir() else f"{above} is no folder"
+    if reason := why_not_made(path):
         raise CommandError(f"{path} cannot be written: {reason}")
 
 

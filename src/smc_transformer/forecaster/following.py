@@ -27,7 +27,6 @@ from smc_transformer.inference.step import (
     predict_step,
 )
 from smc_transformer.network import Network
-from smc_transformer.nn.attention import Noise
 from smc_transformer.nn.streams import JUDGEMENT, NOISE, OBSERVATION, SELECTION, Streams, in_stage, rows_of
 from smc_transformer.predictive import Mixture
 from smc_transformer.support.chunks import chunk_size
@@ -70,7 +69,7 @@ def _as_generator(given: Generator | StreamKeys | None) -> Generator | None:
     return Streams(given.keys) if isinstance(given, StreamKeys) else given
 
 
-class Foreseen(NamedTuple):
+class PredictedRow(NamedTuple):
     """What particles say about a row before it is seen."""
 
     log_weights: Float[Tensor, "batch particle"]
@@ -85,7 +84,7 @@ class Follower(NamedTuple):
     network: Network
     settings: InferenceSettings
 
-    def foresee(
+    def predict(
         self,
         state: ParticleState,
         known: Float[Tensor, "batch known"],
@@ -93,39 +92,22 @@ class Follower(NamedTuple):
         generator: Generator | StreamKeys | None,
         *,
         judging: bool = True,
-    ) -> Foreseen:
+    ) -> PredictedRow:
         """The first half of a step, in place: `known` are inputs of this time that were known ahead."""
         meet_known(self.network, state, known)
         if isinstance(generator, Streams | StreamKeys):
             found = follow_step(self.network, self.settings, state, targets, generator.keys)
             if found is not None:
                 judged = Judgement(found.log_density, found.pit, torch.zeros_like(targets, dtype=torch.long))
-                return Foreseen(state.log_weights, found.parameters, judged, found)
+                return PredictedRow(state.log_weights, found.parameters, judged, found)
         generator = _as_generator(generator)
-        prediction = self._predict(state, generator)
+        fresh, selecting = (in_stage(generator, stage, state.position) for stage in (NOISE, SELECTION))
+        noise = self.network.attention.draw_noise(len(state), state.n_particles, 1, fresh).at(0)
+        prediction = predict_step(self.network, self.settings, state, selecting, noise)
         judgement = None
         if judging:
             judgement = self.judge(prediction, targets, in_stage(generator, JUDGEMENT, state.position, ahead=-1))
-        return Foreseen(prediction.log_weights, prediction.parameters, judgement, prediction)
-
-    @torch.no_grad()
-    def predict(
-        self,
-        state: ParticleState,
-        known: Float[Tensor, "batch known"],
-        generator: Generator | None,
-        noise: Noise | None = None,
-    ) -> Prediction:
-        """The same by torch and the kernels of single steps, without a judgement; maybe with given noise."""
-        meet_known(self.network, state, known)
-        return self._predict(state, generator, noise)
-
-    def _predict(self, state: ParticleState, generator: Generator | None, noise: Noise | None = None) -> Prediction:
-        if noise is None:
-            fresh = in_stage(generator, NOISE, state.position)
-            noise = self.network.attention.draw_noise(len(state), state.n_particles, 1, fresh).at(0)
-        selecting = in_stage(generator, SELECTION, state.position)
-        return predict_step(self.network, self.settings, state, selecting, noise)
+        return PredictedRow(prediction.log_weights, prediction.parameters, judgement, prediction)
 
     @torch.no_grad()
     def observe(
@@ -178,14 +160,14 @@ class Follower(NamedTuple):
     ) -> tuple[Judgement, Bool[Tensor, "batch n_targets"]]:
         """One row of `take_steps`, judged before it is seen; also which values were denied."""
         denied, believed = torch.zeros_like(targets, dtype=torch.bool), targets
-        foreseen = self.foresee(state, known, targets, generator)
-        judgement = foreseen.judgement
+        predicted = self.predict(state, known, targets, generator)
+        judgement = predicted.judgement
         assert judgement is not None
         if distrust is not None:
             judgement = judgement._replace(runs=distrust.runs(runs, judgement.pit))
             denied = distrust.denies(judgement.runs) & ~targets.isnan()
             believed = targets.masked_fill(denied, float("nan"))
-        self.observe(state, foreseen.step, believed, generator)
+        self.observe(state, predicted.step, believed, generator)
         return judgement, denied
 
     @torch.no_grad()
@@ -220,10 +202,10 @@ class Follower(NamedTuple):
             if n_going == 0:
                 break
             observed = targets[:n_going, row]
-            foreseen = self.foresee(state, known[:n_going, row], observed, generator, judging=runs is not None)
-            judgement = foreseen.judgement
+            predicted = self.predict(state, known[:n_going, row], observed, generator, judging=runs is not None)
+            judgement = predicted.judgement
             if keeping:
-                kept.append((foreseen.log_weights.clone(), foreseen.parameters.clone()))
+                kept.append((predicted.log_weights.clone(), predicted.parameters.clone()))
             if runs is not None and judgement is not None:
                 if distrust is not None:
                     runs = distrust.runs(runs[:n_going], judgement.pit)
@@ -236,7 +218,7 @@ class Follower(NamedTuple):
                             targets[number, :length], known[number, :length] = revise(number, row, denied[number])
                 for all_rows, part in zip(whole[:3], judgement[:3], strict=True):
                     all_rows[:n_going, row] = part
-            self.observe(state, foreseen.step, observed, generator)
+            self.observe(state, predicted.step, observed, generator)
         judged = []
         for number, length in enumerate(lengths):
             density, pit, run = (part[number, :length] for part in whole[:3])

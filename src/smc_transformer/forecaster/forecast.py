@@ -237,7 +237,10 @@ class Forecast:
         of the series in the table `history`, or its last rows, which the model keeps. The fan opens from the last
         value, if that is the one before the first step.
         """
-        import matplotlib.pyplot as plt
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError:
+            raise ImportError("pictures need matplotlib: pip install 'smc-transformer[plots]'") from None
 
         from smc_transformer.charts import style
 

@@ -24,7 +24,8 @@ from smc_transformer.forecaster.pooling import pooled_largest, pooled_moments
 from smc_transformer.forecaster.scaling import SHARE_OF_CONSTANT, Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError
-from smc_transformer.forecaster.view.bank import Bank, BankState
+from smc_transformer.forecaster.view.bank import Bank
+from smc_transformer.forecaster.view.bank_state import BankState
 from smc_transformer.forecaster.view.local import ROWS_TO_FIT, Glance, LocalView, chosen_columns, trace
 from smc_transformer.support import processes
 

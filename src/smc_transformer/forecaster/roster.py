@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 
 from smc_transformer.forecaster.panel import ViewState
 from smc_transformer.forecaster.table import Name
-from smc_transformer.forecaster.view.bank import Bank, BankState
+from smc_transformer.forecaster.view.bank import Bank
+from smc_transformer.forecaster.view.bank_state import BankState
 from smc_transformer.forecaster.view.local import Glance, LocalView
 from smc_transformer.kernels.structures import Bank as CompiledBank
 

@@ -24,7 +24,7 @@ from smc_transformer.forecaster.windows import (
     validation_windows,
 )
 from smc_transformer.learning import Recipe, Stage, evenly_spaced
-from smc_transformer.learning.noise_law import Sequences, fit_noise_
+from smc_transformer.learning.noise_distribution import Sequences, fit_noise_
 from smc_transformer.learning.persistence import persistence
 from smc_transformer.learning.step_widths import held_out_forecasts, step_widths, stretched
 from smc_transformer.model import SMCTransformer

@@ -14,9 +14,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.inference import compiled, engine
+from smc_transformer.inference.mutation import peek
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
-from smc_transformer.inference.step import begin, observe_step, peek, predict_step
+from smc_transformer.inference.step import begin, observe_step, predict_step
 from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.kernels.filter import FilterOutputs
 from smc_transformer.network import Network

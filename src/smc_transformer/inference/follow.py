@@ -12,7 +12,7 @@ from torch import Tensor
 from smc_transformer.inference import engine
 from smc_transformer.inference.compiled import layer_tensors
 from smc_transformer.inference.settings import InferenceSettings
-from smc_transformer.inference.state import FOLLOW_BLOCK, ParticleState
+from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.watch import Watch
 from smc_transformer.kernels.choice import about_numbers, in_c
 from smc_transformer.kernels.densities import Elliptical
@@ -79,13 +79,13 @@ def follow_block(model: FollowModel, state: ParticleState) -> FollowBlock:
         state.n_slots,
         *state.encoder_state,
     )
-    known: tuple[FollowModel, tuple[Tensor, ...], FollowBlock] | None = vars(state).get(FOLLOW_BLOCK)
+    known: tuple[FollowModel, tuple[Tensor, ...], FollowBlock] | None = state.follow_block
     if known is not None and known[0] is model and all(map(operator.is_, known[1], tensors)):
         return known[2]
     last, keys, values, trajectories, log_weights, informed, position, n_slots = tensors[:8]
     rest = (trajectories, log_weights, informed, position, n_slots, position)
     found = model.block(FollowTensors(last, *_of_encoder(state.encoder_state), keys, values, None, *rest))
-    vars(state)[FOLLOW_BLOCK] = (model, tensors, found)
+    state.follow_block = (model, tensors, found)
     return found
 
 

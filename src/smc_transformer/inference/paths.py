@@ -16,9 +16,10 @@ from torch import Generator, Tensor
 from smc_transformer.inference import compiled, engine
 from smc_transformer.inference.chunks import in_chunks
 from smc_transformer.inference.filter import filter_numbers, filter_state, particle_filter
+from smc_transformer.inference.mutation import mutate
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
-from smc_transformer.inference.step import Prediction, begin, embed, mutate, receive, spread
+from smc_transformer.inference.step import Prediction, begin, embed, receive, spread
 from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.kernels.densities import NegativeBinomial
 from smc_transformer.kernels.noise import draw_seed

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from smc_transformer.inference.state import ParticleState
+from smc_transformer.inference.state import ParticleState, encoder_names, named_encoder_state
 from smc_transformer.inference.step import inherit_rows
 from smc_transformer.smc.genealogy import gather_trajectories
 from smc_transformer.smc.resampling.base import invert_masses, one_per_stratum, probabilities
@@ -27,11 +27,11 @@ def small_tensors(state: ParticleState, n_kept: int) -> dict[str, Tensor]:
     middle = torch.full((len(state), 1), 0.5, dtype=torch.float64)
     kept = invert_masses(probabilities(state.log_weights), one_per_stratum(middle, n_kept))
     dense = state.dense()
-    lines = dense.trajectories.gather(1, kept.unsqueeze(-1).expand(-1, -1, dense.capacity))
+    trajectories = dense.trajectories.gather(1, kept.unsqueeze(-1).expand(-1, -1, dense.capacity))
     written = (torch.arange(dense.capacity) < dense.n_slots.unsqueeze(-1))[:, None, :, None]
     halves = {}
     for name, numbers in (("keys", dense.keys), ("values", dense.values)):
-        numbers = gather_trajectories(numbers, lines).where(written, 0)
+        numbers = gather_trajectories(numbers, trajectories).where(written, 0)
         halves[name] = numbers.half() if bool((numbers.abs() < LARGEST).all()) else numbers
     particles = _particles(dense, kept)
     return {
@@ -39,7 +39,7 @@ def small_tensors(state: ParticleState, n_kept: int) -> dict[str, Tensor]:
         "last": particles.last.contiguous(),
         "position": dense.position,
         "n_slots": dense.n_slots,
-        **{f"encoder/{number}": tensor.contiguous() for number, tensor in enumerate(particles.encoder_state)},
+        **encoder_names([tensor.contiguous() for tensor in particles.encoder_state]),
     }
 
 
@@ -55,19 +55,17 @@ def from_small_tensors(tensors: Mapping[str, Tensor], n_particles: int) -> Parti
         room = kept.new_zeros(batch, n_particles - n_kept, *kept.shape[2:], dtype=last.dtype)
         return torch.cat((kept.to(last.dtype), room), dim=1)
 
-    named = {name: tensor for name, tensor in tensors.items() if name.startswith("encoder/")}
-    state = ParticleState.from_named_tensors(
-        {
-            **named,
-            "last": last,
-            "log_weights": uniform_log_weights(last.new_empty(batch, n_particles)),
-            "informed": torch.zeros(batch, dtype=torch.bool),
-            "keys": with_room(keys),
-            "values": with_room(values),
-            "trajectories": copies.unsqueeze(-1).repeat(1, 1, n_slots),
-            "position": tensors["position"],
-            "n_slots": tensors["n_slots"],
-        }
+    state = ParticleState(
+        last=last,
+        log_weights=uniform_log_weights(last.new_empty(batch, n_particles)),
+        informed=torch.zeros(batch, dtype=torch.bool),
+        keys=with_room(keys),
+        values=with_room(values),
+        trajectories=copies.unsqueeze(-1).repeat(1, 1, n_slots),
+        position=tensors["position"],
+        n_slots=tensors["n_slots"],
+        encoder_state=named_encoder_state(tensors),
+        trajectories_are_own=False,
     )
     return _particles(state, copies)
 

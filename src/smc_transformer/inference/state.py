@@ -6,7 +6,7 @@ ring: when all are used, the oldest is written again. `step.py` has the function
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -19,9 +19,6 @@ from smc_transformer.nn.encoders.base import State
 
 FARTHEST = 2**48
 """Of a clock: steps that a sequence may have taken. No stream gets there, and C can go on counting from it."""
-
-FOLLOW_BLOCK = "_follow_block"
-"""Where a state keeps what C needs to find it; of this process only."""
 
 
 class Moved(NamedTuple):
@@ -56,6 +53,7 @@ class ParticleState:
         past: slots before the first one, shared with other particles (of forecast paths).
         held: where the keys and values of each sequence are, if they are among those of others (`lend`); None: in the
             order of the sequences. Of such a state nothing is taken, but it can take a step.
+        follow_block: what C has found of this state (`follow.py`); of this object in this process, so no copy has it.
     """
 
     last: Float[Tensor, "batch _ n_inputs"]
@@ -70,13 +68,14 @@ class ParticleState:
     trajectories_are_own: bool = True
     past: PastSlots | None = None
     held: Int[Tensor, "batch"] | None = None
+    follow_block: Any = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         """Sequences."""
         return len(self.log_weights)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != FOLLOW_BLOCK}
+        return {**vars(self), "follow_block": None}
 
     @property
     def n_particles(self) -> int:
@@ -214,11 +213,10 @@ class ParticleState:
     @classmethod
     def from_named_tensors(cls, tensors: Mapping[str, Tensor]) -> "ParticleState":
         """The inverse of `named_tensors`."""
-        encoder = sorted((name for name in tensors if _of_encoder(name)), key=lambda name: int(name.split("/")[1]))
         plain: dict[str, Any] = {name: tensor for name, tensor in tensors.items() if not _of_encoder(name)}
         # Without the flag, keys and values are read through the table, which is right for all.
         plain["trajectories_are_own"] = bool(plain.get("trajectories_are_own", False))
-        return cls(**plain, encoder_state=tuple(tensors[name] for name in encoder))
+        return cls(**plain, encoder_state=named_encoder_state(tensors))
 
     def check(self, network: Network, n_particles: int) -> None:
         """That this can be a state of a network with so many particles: shapes, types, indices, finite numbers.
@@ -277,11 +275,9 @@ class ParticleState:
 
     def _rows(self) -> dict[str, Tensor]:
         """All tensors, with the sequence as the first axis."""
-        plain = (field.name for field in fields(self) if field.name not in _NOT_ROWS)
+        plain = (one.name for one in fields(self) if one.name not in _NOT_ROWS)
         rows = {name: getattr(self, name) for name in plain}
-        for number, tensor in enumerate(self.encoder_state):
-            rows[f"encoder/{number}"] = tensor.unflatten(0, (len(self), -1))
-        return rows
+        return rows | encoder_names([tensor.unflatten(0, (len(self), -1)) for tensor in self.encoder_state])
 
     def _with_rows(self, rows: dict[str, Tensor]) -> "ParticleState":
         return self.from_named_tensors(self._flat(rows))
@@ -291,7 +287,18 @@ class ParticleState:
         return {**flat, "trajectories_are_own": torch.tensor(self.trajectories_are_own)}
 
 
-_NOT_ROWS = ("encoder_state", "trajectories_are_own", "past", "held")
+_NOT_ROWS = ("encoder_state", "trajectories_are_own", "past", "held", "follow_block")
+
+
+def encoder_names(state: Sequence[Tensor]) -> dict[str, Tensor]:
+    """The tensors of an encoder's state by names, for a file."""
+    return {f"encoder/{number}": tensor for number, tensor in enumerate(state)}
+
+
+def named_encoder_state(tensors: Mapping[str, Tensor]) -> State:
+    """The inverse of `encoder_names`; other names do not count."""
+    names = sorted((name for name in tensors if _of_encoder(name)), key=lambda name: int(name.split("/")[1]))
+    return tuple(tensors[name] for name in names)
 
 
 def _of_encoder(name: str) -> bool:

@@ -34,9 +34,9 @@ def _dealt_anew(
     paths: Float[np.ndarray, "path horizon target"], share: float
 ) -> Float[np.ndarray, "path horizon target"]:
     draws = np.ascontiguousarray(np.moveaxis(paths, 0, -1))  # (horizon, target, path)
-    standing = _standard(draws)
-    usual = _standard(standing.mean(axis=0))
-    mixed = np.sqrt(1 - share) * standing + np.sqrt(share) * usual
+    places = _standard(draws)
+    usual = _standard(places.mean(axis=0))
+    mixed = np.sqrt(1 - share) * places + np.sqrt(share) * usual
     draws.sort(axis=-1)
     dealt = np.empty_like(draws)
     np.put_along_axis(dealt, mixed.argsort(axis=-1), draws, axis=-1)

@@ -52,6 +52,22 @@ def whole(path: Path) -> Iterator[Path]:
         os.replace(unfinished, goal)
 
 
+def existing_above(path: Path) -> Path:
+    """The nearest place above `path` that exists."""
+    above = path.absolute().parent
+    while not os.path.exists(above):  # one that is closed to this user is not there
+        above = above.parent
+    return above
+
+
+def why_not_made(path: Path) -> str | None:
+    """Why nothing can be made at `path`, as far as one can tell; None: it can."""
+    above = existing_above(path)
+    if not above.is_dir():
+        return f"{above} is no folder"
+    return None if os.access(above, os.W_OK) else "permission denied"
+
+
 def sync_folder(folder: Path) -> None:
     """Bring the names in a folder to the disk; where a folder cannot be opened (Windows) the system does it later."""
     try:

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal; elsewhere a line now and then, for who reads a log."""
+"""A progress bar on a terminal; elsewhere a line now and then, for those who read a log."""
 
 import sys
 import time

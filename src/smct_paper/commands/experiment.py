@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smc_transformer.cli.errors import CommandError, UsageError, failing
+from smc_transformer.cli.errors import CommandError, UsageError, check_installed, failing
 from smc_transformer.cli.options import Commands, positive
 from smct_paper.commands import add_action
 from smct_paper.experiments.grid import GROUPS, Cell, Choice, ChoiceError, select_cells
@@ -193,6 +193,8 @@ def _list(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from rich.console import Console
 
+    for package in ("matplotlib", "jinja2"):
+        check_installed(package, "the report needs", "experiments")
     from smct_paper.experiments.report import write_report
 
     store = Store(options.results)

@@ -1,9 +1,9 @@
 """The demonstration: a model beside the best possible one, and a small panel of series from table to report.
 
-known_law.py         trains on data whose true distribution is known, and compares the learned one with it
-simulated_panel.py   thirty monthly series, made by a random number generator
-seasonal_naive.py    what the forecasts of the panel are compared with
-panel.py             fits the panel, scores its last year, draws it, writes the model and the report page
+known_distribution.py   trains on data whose true distribution is known, and compares the learned one with it
+simulated_panel.py      thirty monthly series, made by a random number generator
+seasonal_naive.py       what the forecasts of the panel are compared with
+panel.py                fits the panel, scores its last year, draws it, writes the model and the report page
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from smct_paper.demo.known_law import run_known_law
+from smct_paper.demo.known_distribution import run_known_distribution
 
 
 def run_demo(
@@ -40,7 +40,9 @@ def run_demo(
     """
     out.mkdir(parents=True, exist_ok=True)
     console.rule("[bold]1. Data whose distribution is known", align="left")
-    known = run_known_law(out, dataset=dataset, epochs=epochs, n_particles=n_particles, seed=seed, console=console)
+    known = run_known_distribution(
+        out, dataset=dataset, epochs=epochs, n_particles=n_particles, seed=seed, console=console
+    )
     scores = {dataset: known}
     console.rule("[bold]2. A table of thirty series", align="left")
     try:

@@ -108,7 +108,7 @@ def _draw(forecast: Forecast, panel: pd.DataFrame, naive: Draws, path: Path, con
     try:
         figure = _picture(forecast, panel, np.median(naive, axis=1))
     except ImportError:
-        console.print("no picture: it needs matplotlib (pip install 'smc-transformer[plots]')")
+        console.print("no picture: it needs matplotlib (pip install 'smc-transformer[plots]')", markup=False)
         return
     figure.savefig(path, dpi=140)
     console.print(f"picture: {path}")
@@ -146,12 +146,13 @@ def _picture(forecast: Forecast, panel: pd.DataFrame, naive: Rows) -> Any:
 
 def _write_page(forecaster: Forecaster, panel: pd.DataFrame, path: Path, console: Console) -> None:
     """The year after the last row, and the held-out year as a backtest, which needs no new training."""
-    try:
-        from smc_transformer.report.page import collect_page, write_page
-    except ImportError:
-        console.print("no report page: it needs jinja2 (pip install 'smc-transformer[report]')")
-        return
+    from smc_transformer.report.page import collect_page, write_page
+
     backtest = forecaster.backtest(panel, n_windows=1, level=(50, 80, 95), n_paths=N_PATHS)
-    title = "Thirty simulated series"
-    write_page(collect_page(forecaster, panel, backtest=backtest, n_paths=N_PATHS, title=title), path)
+    page = collect_page(forecaster, panel, backtest=backtest, n_paths=N_PATHS, title="Thirty simulated series")
+    try:
+        write_page(page, path)
+    except ImportError as error:
+        console.print(f"no report page: {error}", markup=False)
+        return
     console.print(f"report page: {path}")

@@ -168,10 +168,11 @@ def test_estimators_are_made_from_hyperparameters():
 
 
 @pytest.mark.slow
-def test_evaluated_beside_deepar():
+def test_evaluated_beside_deepar(tmp_path, monkeypatch):
     """Seasonal series: trained for a moment, the defaults are not worse than GluonTS's DeepAR of a few epochs."""
     from gluonts.torch.model.deepar import DeepAREstimator
 
+    monkeypatch.chdir(tmp_path)  # Lightning writes its checkpoints there
     random, month = np.random.default_rng(0), np.arange(96)
     series = {}
     for number in range(12):

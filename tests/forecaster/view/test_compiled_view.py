@@ -6,7 +6,8 @@ import pickle
 import numpy as np
 import pytest
 
-from smc_transformer.forecaster.view.bank import Bank, BankState
+from smc_transformer.forecaster.view.bank import Bank
+from smc_transformer.forecaster.view.bank_state import BankState
 from smc_transformer.forecaster.view.local import LocalView
 from smc_transformer.kernels import disabled
 

@@ -309,6 +309,13 @@ def test_store_of_an_older_run_is_assembled_for_the_report(tmp_path, monkeypatch
     assert json.loads(store.results.read_text()) == []
 
 
+def test_a_report_without_its_packages_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert cli.main(["experiment", "report", "--results", str(tmp_path)]) == 1
+    said = "smct: the report needs jinja2: pip install 'smc-transformer[experiments]'\n"
+    assert capsys.readouterr().err == said
+
+
 def test_results_without_their_cells_are_not_replaced(tmp_path, capsys):
     (tmp_path / "results.json").write_text("[1]\n")
     assert cli.main(["experiment", "run", "synthetic", "--model", "naive", "--out", str(tmp_path)]) == 1

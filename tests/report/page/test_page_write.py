@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 
@@ -120,3 +121,9 @@ def test_a_bare_page_opens_too(browser, tmp_path, n_past, horizon):
     assert "NaN" not in browser.find_element(By.CSS_SELECTOR, "#fan svg").get_attribute("outerHTML")
     for name in ("variance", "attention", "health"):
         assert not browser.find_element(By.ID, name).is_displayed()
+
+
+def test_without_jinja_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ImportError, match=r"the page needs jinja2: pip install 'smc-transformer\[report\]'"):
+        render_page(fabricated.page())

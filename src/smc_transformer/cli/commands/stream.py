@@ -113,7 +113,7 @@ def begin_state(model: Path, state: Path) -> None:
 
 
 def _arriving(source: Any) -> Iterator[list[bytes]]:
-    """Lines in batches: all those that have arrived. Who waits for an answer before the next line gets it."""
+    """Lines in batches: all that have arrived. A sender that waits for an answer before its next line gets it."""
     rest = b""
     while part := source.read1(CHUNK):
         *lines, rest = (rest + part).split(b"\n")

@@ -1,7 +1,6 @@
 """Reading and writing a whole folder: states, store and lock together, so that no answered row is lost."""
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from smc_transformer.forecaster.folder.store.databases import StoreError
 from smc_transformer.forecaster.folder.store.opening import find_store, make_store
 from smc_transformer.forecaster.table import Name
 from smc_transformer.inference.state import ParticleState
+from smc_transformer.support.durable import existing_above, why_not_made
 
 
 class Writer(contextlib.AbstractContextManager["Writer"]):
@@ -187,13 +187,9 @@ def check_destination(path: Path, n_bytes: int = 0) -> None:
 
     And that, as far as one can tell, there is room for so many bytes beside it, where a new folder is made first.
     """
-    above = path.absolute().parent
-    while not os.path.exists(above):  # one that is closed to this user is not there
-        above = above.parent
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        reason = "permission denied" if above.is_dir() else f"{above} is no folder"
+    if reason := why_not_made(path):
         raise SavedForecasterError(f"{path} cannot be written: {reason}")
-    if (free := shutil.disk_usage(above).free) < n_bytes:
+    if (free := shutil.disk_usage(existing_above(path)).free) < n_bytes:
         raise SavedForecasterError(
             f"{path} cannot be written: it needs about {n_bytes / 1e6:.1f} MB, and {free / 1e6:.1f} MB are free"
         )

@@ -18,7 +18,7 @@ from smc_transformer.forecaster.panel import Panel
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name
-from smc_transformer.forecaster.view.bank import BankState
+from smc_transformer.forecaster.view.bank_state import BankState
 from smc_transformer.model import SMCTransformer
 from smc_transformer.support.checks import check_count
 

@@ -31,7 +31,7 @@ from smc_transformer.forecaster.panel import Panel, ViewState
 from smc_transformer.forecaster.scaling import Scaler
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name
-from smc_transformer.forecaster.view.bank import BankState
+from smc_transformer.forecaster.view.bank_state import BankState
 from smc_transformer.inference.small_state import from_small_tensors, small_tensors
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.model import SMCTransformer
@@ -203,13 +203,12 @@ def state_parts(
 
 def particles_kept(state: ParticleState, followed: Followed) -> int:
     """How many particles of each series a small state has: half, a quarter, ... of them, as many as fit."""
-    own = state.take(slice(0, 1)).named_tensors()
     rest = followed.recent.nbytes + BYTES_OF_NAMES
     if isinstance(followed.view, BankState):
         rest += sum(array.nbytes for array in followed.view.arrays().values())
-    each = [own[name] for name in own if name.startswith("encoder/") or name == "last"] if state.has_own_inputs else []
     per_particle = 2 * 2 * state.capacity * state.keys.shape[-1]
-    per_particle += sum(tensor.numel() * tensor.element_size() for tensor in each) // state.n_particles
+    if state.has_own_inputs:
+        per_particle += sum(rows[0].nbytes for rows in (state.last.flatten(0, 1), *state.encoder_state))
     kept = state.n_particles
     while kept > 1 and rest + kept * per_particle > SMALL_BYTES:
         kept //= 2

@@ -11,17 +11,16 @@ entry is touched once a season, so for steps within a season what is known ahead
 teaches nothing, and time goes on. The first visits count more, as running means, so that short series are served too.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from math import gcd
 from operator import is_
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from smc_transformer.forecaster.view.bank_state import BankState
 from smc_transformer.kernels.choice import in_c
 from smc_transformer.kernels.structures import Bank as CompiledBank
 from smc_transformer.kernels.view import about_view, bank_of_columns, bank_structure, observe_columns
@@ -43,86 +42,6 @@ MOST_ROWS, LARGEST_NUMBER = 2**53, 1e120
 """Of a state that was saved: values of tables, and sums of their errors, are far below it, and squares are numbers."""
 SMALLEST_FACTOR, LARGEST_FACTOR = 0.05, 20.0
 """Of a multiplicative profile."""
-
-
-@dataclass
-class BankState:
-    """What is remembered of columns of series: plain arrays, a row for each column of each series.
-
-    Attributes:
-        n_rows: rows seen, missing ones included, since the first observed one.
-        n_observed: of these, how many were observed.
-        silent: missing rows since the last observed one.
-        last: the last observed value.
-        size: the typical size |y| of recent values.
-        largest: the largest |y| of all; infinite, as the next, where a folder of an earlier release does not tell.
-        jump: the largest change from one observed value to the next.
-        profiles: the entries of all profiles, one after the other.
-        latest: the last observed value of each place in each season.
-        visits: how many values each place in each season has had.
-        reference: the level that each profile is learned against.
-        level: of each candidate.
-        trend: of each candidate.
-        origin_level: of each candidate where its running forecasts began.
-        origin_trend: likewise.
-        errors: sums of absolute errors of running forecasts, discounted.
-        n_errors: how many errors that are, discounted alike.
-    """
-
-    n_rows: Int[np.ndarray, "row"]
-    n_observed: Int[np.ndarray, "row"]
-    silent: Int[np.ndarray, "row"]
-    last: Float[np.ndarray, "row"]
-    size: Float[np.ndarray, "row"]
-    largest: Float[np.ndarray, "row"]
-    jump: Float[np.ndarray, "row"]
-    profiles: Float[np.ndarray, "row entry"]
-    latest: Float[np.ndarray, "row place"]
-    visits: Int[np.ndarray, "row place"]
-    reference: Float[np.ndarray, "row profile"]
-    level: Float[np.ndarray, "row candidate"]
-    trend: Float[np.ndarray, "row candidate"]
-    origin_level: Float[np.ndarray, "row origin candidate"]
-    origin_trend: Float[np.ndarray, "row origin candidate"]
-    errors: Float[np.ndarray, "row candidate"]
-    n_errors: Float[np.ndarray, "row"]
-
-    def __len__(self) -> int:
-        return len(self.n_rows)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_compiled"}  # pointers of this process
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All of it by names."""
-        own = vars(self)
-        return {name: own[name] for name in _names()}
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """The names of the arrays."""
-        return list(_names())
-
-    def take(self, rows: Any) -> "BankState":
-        """Some rows, in memory of their own unless chosen by a slice."""
-        return BankState(**{name: array[rows] for name, array in self.arrays().items()})
-
-    def put(self, rows: Any, other: "BankState") -> None:
-        """Replace some rows, in place."""
-        theirs = other.arrays()
-        for name, array in self.arrays().items():
-            array[rows] = theirs[name]
-
-    @staticmethod
-    def cat(states: Sequence["BankState"]) -> "BankState":
-        """The rows of several states as one, in memory of its own."""
-        parts = [state.arrays() for state in states]
-        return BankState(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
-
-
-@lru_cache(1)
-def _names() -> tuple[str, ...]:
-    return tuple(field.name for field in fields(BankState))
 
 
 @dataclass(frozen=True)
@@ -261,12 +180,12 @@ class Bank:
         if not in_c([f"the view in numpy: {reason}" for reason in about_view()]):
             return None
         arrays = state.arrays()
-        known: tuple[Bank, list[np.ndarray], CompiledBank] | None = vars(state).get("_compiled")
+        known: tuple[Bank, list[np.ndarray], CompiledBank] | None = state.compiled
         if known is not None and known[0] is self and all(map(is_, known[1], arrays.values())):
             return known[2]
         named = {"profile_entries" if name == "profiles" else name: array for name, array in arrays.items()}
         found = bank_of_columns(_structure(self), named, len(state))
-        vars(state)["_compiled"] = (self, list(arrays.values()), found)
+        state.compiled = (self, list(arrays.values()), found)
         return found
 
     def observe(

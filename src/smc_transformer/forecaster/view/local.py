@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from smc_transformer.forecaster.view.bank import Bank, BankState
+from smc_transformer.forecaster.view.bank import Bank
+from smc_transformer.forecaster.view.bank_state import BankState
 from smc_transformer.kernels.structures import View as CompiledView
 from smc_transformer.kernels.view import glance_columns, view_structure
 

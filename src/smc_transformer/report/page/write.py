@@ -32,8 +32,11 @@ def write_page(page: ReportPage, path: str | Path) -> Path:
 
 def render_page(page: ReportPage) -> str:
     """The page as HTML."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+        from markupsafe import Markup
+    except ImportError:
+        raise ImportError("the page needs jinja2: pip install 'smc-transformer[report]'") from None
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),

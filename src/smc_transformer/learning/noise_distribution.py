@@ -1,9 +1,9 @@
-"""The law of the noise after training: how heavy its tails are and how wide it is, by held-out one-step forecasts.
+"""The noise after training: how heavy its tails are and how wide it is, by held-out one-step forecasts.
 
 If forecasts were right, u = P(X <= x) of the observations would be uniform, and residuals r = Q(u), Q the quantiles of
-the noise's own law, would follow that law. A Student-t of other degrees of freedom that they follow better gives the
-tails; the width is the one by which 95 % intervals hold 95 %. The forecasts are mixtures over particles, whose spread
-is not changed by this, so the same is done again from where it has come to.
+the noise's own distribution, would follow that distribution. A Student-t of other degrees of freedom that they follow
+better gives the tails; the width is the one by which 95 % intervals hold 95 %. The forecasts are mixtures over
+particles, whose spread is not changed by this, so the same is done again from where it has come to.
 """
 
 import math
@@ -79,7 +79,7 @@ def best_degrees(residuals: Float[np.ndarray, "residual"]) -> float:
 
 @threads_for_kernels()
 def _residuals(model: SMCTransformer, sequences: Sequences, n_scored: int) -> Float[np.ndarray, "residual"]:
-    """The quantiles, under the noise's law, at which observations were predicted one step ahead."""
+    """The quantiles, under the noise's distribution, at which observations were predicted one step ahead."""
     found = processes.gather_made(lambda: _probabilities(model, sequences, n_scored))
     return _quantile(model, np.clip(np.concatenate(found), 1e-9, 1 - 1e-9))
 

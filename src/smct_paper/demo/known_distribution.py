@@ -23,7 +23,7 @@ GENEALOGY_PARTICLES, DEGENERACY_PARTICLES = 12, 60
 COLUMNS = {"mse": "mse", "dist_mse": "dist-mse", "picp": "PICP", "mpiw": "MPIW", "crps": "CRPS", "nll": "NLL"}
 
 
-def run_known_law(
+def run_known_distribution(
     out: Path, *, dataset: str = "model1", epochs: int = 10, n_particles: int = 10, seed: int = 0, console: Console
 ) -> dict[str, dict[str, float]]:
     """Train on synthetic data ("model1", "model2" or "model3"), score against the Bayes-optimal forecast, and draw.
@@ -68,7 +68,7 @@ def run_known_law(
     try:
         pictures = _pictures(model, split.test, result, truth, seed)
     except ImportError:
-        console.print("no pictures: they need matplotlib (pip install 'smc-transformer[plots]')")
+        console.print("no pictures: they need matplotlib (pip install 'smc-transformer[plots]')", markup=False)
         return scores
     for name, figure in pictures.items():
         figure.savefig(out / name, dpi=140, bbox_inches="tight")

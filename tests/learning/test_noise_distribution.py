@@ -1,4 +1,4 @@
-"""Tails and width of the noise after training, on sequences whose law is known."""
+"""Tails and width of the noise after training, on sequences whose noise is known."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
-from smc_transformer.learning.noise_law import Sequences, best_degrees, fit_noise_
+from smc_transformer.learning.noise_distribution import Sequences, best_degrees, fit_noise_
 
 N, STEPS = 300, 40
 
@@ -22,8 +22,8 @@ def wrong_model(observation="student_t"):
     return model
 
 
-def noise(law, first=0):
-    drawn = law.rvs(size=(N, STEPS + 1, 1), random_state=1)
+def noise(distribution, first=0):
+    drawn = distribution.rvs(size=(N, STEPS + 1, 1), random_state=1)
     return Sequences(torch.from_numpy(drawn).float(), first)
 
 
@@ -38,21 +38,23 @@ def none():
     return Sequences(torch.zeros(0, STEPS + 1, 1), 0)
 
 
-@pytest.mark.parametrize("law", [stats.t(4, scale=0.7), stats.norm(scale=2.0), stats.t(8)], ids=["t4", "normal", "t8"])
-def test_intervals_of_all_levels_hold_what_they_say(law):
+@pytest.mark.parametrize(
+    "distribution", [stats.t(4, scale=0.7), stats.norm(scale=2.0), stats.t(8)], ids=["t4", "normal", "t8"]
+)
+def test_intervals_of_all_levels_hold_what_they_say(distribution):
     model = wrong_model()
-    before = held(model, noise(law).x)
-    factor = fit_noise_(model, noise(law), none(), 1)
+    before = held(model, noise(distribution).x)
+    factor = fit_noise_(model, noise(distribution), none(), 1)
     assert 0.5 <= factor <= 4
-    for level, share in zip((0.8, 0.95, 0.99), held(model, noise(law).x), strict=True):
+    for level, share in zip((0.8, 0.95, 0.99), held(model, noise(distribution).x), strict=True):
         # The same values are judged, so what remains is the filter's own noise and the grid of degrees of freedom.
         assert abs(share - level) < 5 * np.sqrt(level * (1 - level) / (N * STEPS)) + 0.003, (level, share, before)
 
 
 def test_a_gaussian_has_a_width_and_no_tails():
-    model, law = wrong_model("gaussian"), stats.norm(scale=1.3)
-    fit_noise_(model, noise(law), none(), 1)
-    for level, share in zip((0.8, 0.95, 0.99), held(model, noise(law).x), strict=True):
+    model, distribution = wrong_model("gaussian"), stats.norm(scale=1.3)
+    fit_noise_(model, noise(distribution), none(), 1)
+    for level, share in zip((0.8, 0.95, 0.99), held(model, noise(distribution).x), strict=True):
         assert abs(share - level) < 0.01
 
 
@@ -78,8 +80,8 @@ def test_held_out_sequences_have_the_say_about_the_width():
 
 
 def test_only_the_steps_that_count_are_judged():
-    law = noise(stats.t(8), first=STEPS // 2)
-    disturbed = law.x.clone()
+    known = noise(stats.t(8), first=STEPS // 2)
+    disturbed = known.x.clone()
     disturbed[:, : STEPS // 2] *= 5
-    found = [fit_noise_(wrong_model(), Sequences(x, law.first), none(), 1) for x in (law.x, disturbed)]
+    found = [fit_noise_(wrong_model(), Sequences(x, known.first), none(), 1) for x in (known.x, disturbed)]
     assert found[0] == pytest.approx(found[1], rel=0.05)
