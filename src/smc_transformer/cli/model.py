@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smc_transformer.cli.errors import TableFileError, UsageError, failing, naming
-from smc_transformer.cli.options import Commands, add_command, add_json, percentage, positive, seed
+from smc_transformer.cli.options import Commands, add_command, add_json, not_negative, percentage, positive
 from smc_transformer.cli.reading import FILES, add_reading_options, read_for_model
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def add_forecast(parser: argparse.ArgumentParser) -> None:
     add_horizon(parser)
     text = "inputs that are known ahead, at the times ahead; needed if there are any"
     parser.add_argument("--future", metavar="FILE", help=text)
-    parser.add_argument("--seed", type=seed, help="of the sampled futures (default: the model's own)")
+    parser.add_argument("--seed", type=not_negative, help="of the sampled futures (default: the model's own)")
 
 
 def add_levels(parser: argparse.ArgumentParser, *default: int) -> None:

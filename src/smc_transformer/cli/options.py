@@ -33,7 +33,7 @@ def positive(text: str) -> int:
     return _whole_number(text, 1)
 
 
-def seed(text: str) -> int:
+def not_negative(text: str) -> int:
     """A whole number of at least 0."""
     return _whole_number(text, 0)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smc_transformer.cli.errors import one_line
-from smc_transformer.cli.options import Commands, add_json, seed
+from smc_transformer.cli.options import Commands, add_json, not_negative
 from smc_transformer.cli.writing import say_json, say_table
 from smc_transformer.support.remark import remark
 from smct_paper.commands import add_action
@@ -58,7 +58,7 @@ def add(commands: Commands) -> None:
     prepare.add_argument("name", choices=(*NAMES, "all"), metavar="NAME", help=f"{', '.join(NAMES)}, or all of them")
     cut = "how training, validation and test parts are cut (the synthetic sets have folds)"
     prepare.add_argument("--split", choices=("chronological", "paper"), default="chronological", help=cut)
-    prepare.add_argument("--seed", type=seed, default=0, help="seed of shuffles and of synthetic data")
+    prepare.add_argument("--seed", type=not_negative, default=0, help="seed of shuffles and of synthetic data")
 
 
 def _run_list(options: argparse.Namespace) -> int:

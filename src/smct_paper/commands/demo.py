@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from smc_transformer.cli.options import Commands, positive, seed
+from smc_transformer.cli.options import Commands, not_negative, positive
 from smct_paper.commands import add_action
 
 
@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
     demo.add_argument("--particles", type=positive, default=10, help="particles in training")
     text = "batches of each stage of the panel's training (default: the forecaster's own)"
     demo.add_argument("--steps", type=positive, help=text)
-    demo.add_argument("--seed", type=seed, default=0, help="seed of data, weights and training")
+    demo.add_argument("--seed", type=not_negative, default=0, help="seed of data, weights and training")
 
 
 def _run(options: argparse.Namespace) -> int:

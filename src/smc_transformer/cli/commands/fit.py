@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smc_transformer.cli.errors import CommandError, UsageError, failing, one_line
-from smc_transformer.cli.options import Commands, add_command, add_json, frequency, positive, seed, setting
+from smc_transformer.cli.options import Commands, add_command, add_json, frequency, not_negative, positive, setting
 from smc_transformer.cli.reading import FILES, TIME, add_reading_options, read_series_table
 from smc_transformer.cli.writing import say, say_json
 from smc_transformer.support.choices import CYCLES, SCALINGS
@@ -49,7 +49,7 @@ def add(commands: Commands) -> None:
     text = f"{', '.join(SCALINGS)}, for all columns or by column as in y=log1p x=none (default: local)"
     columns.add_argument("--scaling", nargs="+", metavar="KIND", help=text)
     text = "lengths of the seasons in rows, or 0 for none (default: by the frequency)"
-    columns.add_argument("--seasons", nargs="+", type=seed, metavar="ROWS", help=text)
+    columns.add_argument("--seasons", nargs="+", type=not_negative, metavar="ROWS", help=text)
     lengths = parser.add_argument_group("lengths")
     lengths.add_argument("--horizon", type=positive, required=True, help="steps ahead")
     text = "rows of history in a training window (default: by the season and the horizon)"
@@ -57,11 +57,13 @@ def add(commands: Commands) -> None:
     text = "pandas frequency (h, D, MS, 15min, ...), or a whole number for whole-number times (default: found)"
     lengths.add_argument("--freq", type=frequency, help=text)
     text = "last rows of each series held out to choose weights and widths by: 0, or at least the horizon"
-    lengths.add_argument("--val-size", type=seed, help=text)
+    lengths.add_argument("--val-size", type=not_negative, help=text)
     training = parser.add_argument_group("training")
     text = "batches of the likelihood and of the forecasts (default: 200)"
     training.add_argument("--steps", type=positive, help=text)
-    training.add_argument("--seed", type=seed, default=0, help="of weights, training and particles (default: 0)")
+    training.add_argument(
+        "--seed", type=not_negative, default=0, help="of weights, training and particles (default: 0)"
+    )
     training.add_argument("--particles", type=positive, default=64, help="that follow each series (default: 64)")
     for name, what in (("--training", "training"), ("--config", "model")):
         text = f"further settings of the {what} (docs/forecaster.md)"

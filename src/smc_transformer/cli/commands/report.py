@@ -12,7 +12,7 @@ from pathlib import Path
 
 from smc_transformer.cli.errors import UsageError, check_installed, failing, naming
 from smc_transformer.cli.model import add_data, add_forecast, add_model_command, load_model
-from smc_transformer.cli.options import Commands, seed
+from smc_transformer.cli.options import Commands, not_negative
 from smc_transformer.cli.reading import read_for_model
 from smc_transformer.cli.writing import check_place, say, say_json
 
@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
     add_data(parser, "histories to forecast from")
     parser.add_argument("--out", type=Path, required=True, help="file for the page")
     text = "forecasts of each series to score (default: none)"
-    parser.add_argument("--backtest", type=seed, default=0, metavar="WINDOWS", help=text)
+    parser.add_argument("--backtest", type=not_negative, default=0, metavar="WINDOWS", help=text)
     parser.add_argument("--title", default="Forecast", help="heading of the page")
     add_forecast(parser)
 

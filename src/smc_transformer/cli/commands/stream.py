@@ -26,7 +26,7 @@ from typing import Any
 
 from smc_transformer.cli.errors import CommandError, failing
 from smc_transformer.cli.model import add_horizon, add_levels, add_model_command
-from smc_transformer.cli.options import Commands, duration, percentage, positive, seed
+from smc_transformer.cli.options import Commands, duration, not_negative, percentage, positive
 from smc_transformer.support.remark import remark
 
 CHUNK = 2**16
@@ -65,7 +65,7 @@ def add_appearing(parser: argparse.ArgumentParser) -> None:
         "series that may begin with a row of their own, in the life of the store; each takes 0.2 to 0.4 MB of memory; "
         "0: rows of series that the model does not know are refused (default: 1000)"
     )
-    parser.add_argument("--new-series", type=seed, default=1000, metavar="MOST", help=text)
+    parser.add_argument("--new-series", type=not_negative, default=1000, metavar="MOST", help=text)
     text = (
         "let go of a series that has not been heard of for so long, such as 90s, 30min, 12h or 7d: its state waits in "
         "the store, and is fetched with its next row; answers are the same (default: never)"
