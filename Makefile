@@ -13,7 +13,7 @@ MLFLOW := .venv-mlflow
 # An adapter's own tests must end: a check that hangs is a failure.
 LIMIT  := timeout 1800
 
-.PHONY: help setup demo test test-sktime test-gluonts test-lowest test-engines test-mlflow check lint types wheel docs \
+.PHONY: help setup demo test test-sktime test-gluonts test-lowest test-engines test-mlflow test-wheel check lint types wheel docs \
 	fuzz kills malformed sanitize bench peers clean
 
 help:  ## List the targets
@@ -90,6 +90,9 @@ wheel: setup  ## Build dist/: a wheel with compiled kernels for this platform, a
 	rm -rf dist
 	$(BIN)/python -m hatchling build -d dist
 	@ls dist/*-py3-none-*_x86_64.whl > /dev/null 2>&1 || echo "no kernels in the wheel: they will be compiled on first use"
+
+test-wheel: wheel  ## Install that wheel into an empty environment without a compiler, and run the demo there
+	PYTHON=$(PYTHON) COMPILED=$(BIN)/python $(LIMIT) tests/wheel/run dist
 
 docs: $(DOCS)/.ready  ## Build the documentation site into site/, in an environment of its own; a warning is an error
 	$(DOCS)/bin/zensical build --clean --strict

@@ -1,6 +1,7 @@
 """A wheel brings its kernels: built from the source distribution, installed where no compiler is, used.
 
-The compiler is in a hurry (-O1): how fast the kernels of a real wheel are is no matter of a test.
+The compiler is in a hurry (-O1). `make test-wheel` builds a real one, installs it into an empty environment, and says
+how fast its kernels are (tests/wheel/run).
 """
 
 import os
@@ -158,7 +159,7 @@ def test_the_shell_fits_and_predicts(run):
 
 
 def test_the_demo_runs(run):
-    """Short. It is as fast as where the kernels were compiled: `run` sees that those of the wheel are used."""
+    """Short; `make test-wheel` runs all of it."""
     printed = run("smct", "demo", "--epochs", "1", "--steps", "1", "--out", "demo")
     assert "Bayes-optimal" in printed
     assert {"scores.json", "panel.csv", "panel.png", "model", "report.html"} <= set(os.listdir(run.folder / "demo"))

@@ -523,9 +523,14 @@ class Forecaster:
         for one in recorded.rounds:
             rows = []
             try:
-                for cells in one.rows:
+                for place, cells in enumerate(one.rows):
+                    name = row_series(cells, fitted, may_begin=True)
+                    if one.names is not None and name != one.names[place]:
+                        raise StoreError(
+                            f"{recorded.place} is damaged: a row is of {name!r}, kept as of {one.names[place]!r}"
+                        )
                     with contextlib.suppress(PastRowError):  # the states were saved with it
-                        rows.append(read_row(cells, row_series(cells, fitted, may_begin=True), fitted))
+                        rows.append(read_row(cells, name, fitted))
                 if rows:
                     forecaster.update(rows_table(rows, fitted.settings), distrust=one.distrust)
             except (RowError, TableError) as error:

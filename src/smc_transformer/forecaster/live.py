@@ -50,6 +50,7 @@ class Service:
             self.forecaster = Forecaster.load(self.folder)
             self.accepted = self._writer.open_store(self.forecaster.fitted)
             self.retired = Retired(self.forecaster.fitted, self._writer, self.retire_after)
+            self.n_series = self._count_series()
         except BaseException:
             self.close()
             raise
@@ -119,11 +120,11 @@ class Service:
         beginners = max(0, self.new_series - self.accepted.n_begun) if self.new_series else None
         found = self._answering.judge(self.forecaster, given, self.accepted.find, self.retired, beginners)
         self.retired.hear(one.name for together in found.rounds for one in together)
+        self.n_series = self._count_series()
         return found, self.n_series - n_before
 
-    @property
-    def n_series(self) -> int:
-        """Series that are known, in memory or away."""
+    def _count_series(self) -> int:
+        """Series that are known, in memory or away; a series that is just leaving is in both for a moment."""
         return len(self.forecaster.fitted.following.series) + len(self.retired.away)
 
     def last_times(self) -> dict[Name, Any]:

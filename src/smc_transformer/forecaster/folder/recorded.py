@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from smc_transformer.forecaster.table import Name
 from smc_transformer.support.checks import check_number
 
 
@@ -17,6 +18,7 @@ class Round(NamedTuple):
 
     rows: tuple[dict[str, Any], ...]  # as JSON holds them
     distrust: int | float | None  # the level at which they were distrusted, as in `Forecaster.update`
+    names: tuple[Name, ...] | None = None  # the series of each, where they are known beside the rows
 
 
 class Recorded(NamedTuple):

@@ -219,14 +219,17 @@ class Store:
             raise StoreError(f"{self.place} is damaged: of {document['pending']} rows {len(rows)} are there")
         # Each series has a random stream of its own, so rows may be replayed beside others than they were taken with:
         # the k-th of each series together.
-        rounds: dict[tuple[int, int | float | None], list[dict[str, Any]]] = {}
+        rounds: dict[tuple[int, int | float | None], list[Accepted]] = {}
         depth: dict[str, int] = {}
         for row in rows:
             accepted, distrust = self._read(row)
             depth[row[0]] = depth.get(row[0], 0) + 1
-            rounds.setdefault((depth[row[0]], distrust), []).append(accepted.cells)
+            rounds.setdefault((depth[row[0]], distrust), []).append(accepted)
         ordered = sorted(rounds.items(), key=lambda pair: pair[0][0])
-        replayed = tuple(Round(tuple(cells), distrust) for (_, distrust), cells in ordered)
+        replayed = tuple(
+            Round(tuple(one.cells for one in taken), distrust, tuple(one.name for one in taken))
+            for (_, distrust), taken in ordered
+        )
         return Recorded(self.place, self.seen, replayed, document["distrust"])
 
     @property
