@@ -259,7 +259,7 @@ def test_a_table_without_any_value_is_refused(scaling):
 
 
 @pytest.mark.parametrize("scaling", ["local", "standard"])
-def test_a_horizon_beyond_all_rows_is_refused_before_it_is_computed(scaling):
+def test_a_horizon_far_beyond_all_rows_is_refused_before_it_is_computed(scaling):
     table = pd.concat((series("a", np.ones(5)), series("b", np.ones(20))), ignore_index=True)
-    with pytest.raises(TableError, match=r"horizon=21 is more than all rows of the longest series, 20: .* h=21"):
-        Forecaster(horizon=21, scaling=scaling, freq=1).fit(table, progress=False)
+    with pytest.raises(TableError, match=r"horizon=1001 is far beyond the rows of the longest series, 20, .* h=1001"):
+        Forecaster(horizon=1001, scaling=scaling, freq=1).fit(table, progress=False)

@@ -21,6 +21,9 @@ from smc_transformer.support.checks import check_count
 
 logger = logging.getLogger(__name__)
 
+USUAL_HORIZON, FARTHEST_REACH = 1000, 10
+"""Steps that a fit may always look ahead; beyond them at most so many times the rows of the longest series."""
+
 VALIDATION_WINDOWS = 30
 """How many validation windows the default of `val_size` aims at."""
 FEWEST_TRAINING_ROWS = 4
@@ -71,11 +74,12 @@ def fit_table(
 
 
 def _check_reach(settings: Settings, longest: int) -> None:
-    """That the horizon is not beyond all rows: no window could tell of its end, and each would be drawn to there."""
-    if settings.horizon > longest:
+    """That the horizon is not far beyond all rows: nothing tells of its end, and each window would be drawn to it."""
+    most = max(USUAL_HORIZON, FARTHEST_REACH * longest)
+    if settings.horizon > most:
         raise TableError(
-            f"horizon={settings.horizon} is more than all rows of the longest series, {longest}: nothing tells what "
-            f"comes so far ahead; fit with a shorter horizon, and ask for h={settings.horizon} in the forecast"
+            f"horizon={settings.horizon} is far beyond the rows of the longest series, {longest}, which tell of "
+            f"{most} steps at most; fit with a shorter horizon, and ask for h={settings.horizon} in the forecast"
         )
 
 
