@@ -158,13 +158,6 @@ def test_the_shell_fits_and_predicts(run):
     assert len(lines) == 1 + 2 * 4
 
 
-def test_the_demo_runs(run):
-    """Short; `make test-wheel` runs all of it."""
-    printed = run("smct", "demo", "--epochs", "1", "--steps", "1", "--out", "demo")
-    assert "Bayes-optimal" in printed
-    assert {"scores.json", "panel.csv", "panel.png", "model", "report.html"} <= set(os.listdir(run.folder / "demo"))
-
-
 def test_without_a_compiler_the_wheel_is_for_all_platforms(sources, tmp_path):
     done = hatchling(["-t", "wheel", "-d", str(tmp_path)], sources, "no_such_compiler")
     (path,) = tmp_path.glob("*.whl")
