@@ -37,3 +37,13 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     assert main(["fit", write(waves(80, 60), folder / "data.csv"), *QUICK, "--out", str(folder / "model")]) == 0
     return folder
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory):
+    """A saved forecaster of the series a, b and c, with whole-number times up to 39."""
+    from helpers.forecaster_tables import make, walks  # not above: the hook that checks shapes is not there yet
+
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    make().fit(walks(40, 40, 40), progress=False).save(folder)
+    return folder

@@ -20,13 +20,6 @@ VALUES = [5.0, 5.5, 4.7, 4.0, 9.0, 5.2, 5.1, 4.9, 5.3]
 WITH_GAPS = [5.0, 5.5, None, 4.0, 9.0, None, None, 4.9, 5.3]
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved") / "model"
-    make().fit(walks(40, 40, 40), progress=False).save(folder)
-    return folder
-
-
 @pytest.fixture
 def begin(saved, tmp_path):
     """Services on copies of the model, closed in the end."""

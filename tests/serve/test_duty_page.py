@@ -14,10 +14,10 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 
 @pytest.fixture(scope="module")
-def server(followed, tmp_path_factory):
+def server(saved, tmp_path_factory):
     import shutil
 
-    folder = shutil.copytree(followed, tmp_path_factory.mktemp("duty") / "model")
+    folder = shutil.copytree(saved, tmp_path_factory.mktemp("duty") / "model")
     process = Process(folder, "--alert", "99", "--horizon", 2)
     process.wait()
     rows = [row(name, time, value) for time in range(40, 52) for name, value in (("a", 0.2), ("b", 10.0), ("c", 20.0))]
@@ -131,10 +131,10 @@ def test_nothing_is_asked_of_other_hosts(browser, server):
     assert all(url.startswith(server.url + "/") for url in asked)
 
 
-def test_a_token_is_asked_for(browser, followed, tmp_path):
+def test_a_token_is_asked_for(browser, saved, tmp_path):
     import shutil
 
-    folder = shutil.copytree(followed, tmp_path / "model")
+    folder = shutil.copytree(saved, tmp_path / "model")
     (tmp_path / "tokens").write_text("0123456789abcdef-token\n")
     process = Process(folder, "--tokens", tmp_path / "tokens")
     try:

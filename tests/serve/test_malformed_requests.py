@@ -7,8 +7,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "hostile"))
 from malformed import Malformed, run
 
 
-def test_nothing_breaks_and_nothing_is_lost(followed, tmp_path):
-    found = run(followed, tmp_path, 500, seed=1)
+def test_nothing_breaks_and_nothing_is_lost(saved, tmp_path):
+    found = run(saved, tmp_path, 500, seed=1)
     assert found["bad"] == []
     assert set(found["kinds"]) == set(Malformed(0).kinds)
     assert found["good"] == 20
