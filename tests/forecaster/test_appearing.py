@@ -55,7 +55,7 @@ def updated(saved, rows, distrust=None):
 
 
 def followed(saved, rows):
-    """What `Forecaster.follow` makes of them: a kernel for whole series, compiled apart, so that it may round otherwise."""
+    """What `Forecaster.follow` makes of them: by a kernel for whole series, which may round otherwise."""
     return Forecaster.load(saved).follow(pd.DataFrame(rows).astype({"y": float}))
 
 
