@@ -3,7 +3,6 @@
 import argparse
 import errno
 import io
-import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -100,6 +99,8 @@ class Parser(argparse.ArgumentParser):
 @contextmanager
 def _shown_log(module: str) -> Iterator[None]:
     """Log messages at INFO on standard error: those of this package and of the package that a command is from."""
+    import logging  # here, as `smct --help` need not wait for it
+
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
     loggers = {logging.getLogger(name.partition(".")[0]) for name in (__name__, module)}

@@ -3,7 +3,6 @@
 import bz2
 import gzip
 import lzma
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +27,8 @@ def opened(path: Path, mode: Literal["r", "w"]) -> Iterator[Any]:
     """A file of bytes, unpacked while it is read, or packed while it is written."""
     kind = compression_of(path)
     if kind == ".zip":
+        import zipfile  # here and below, as `smct --help` need not wait for it
+
         with zipfile.ZipFile(path, mode, zipfile.ZIP_DEFLATED) as archive:
             names = archive.namelist() if mode == "r" else [path.stem]
             if len(names) != 1:
@@ -46,6 +47,8 @@ def opened(path: Path, mode: Literal["r", "w"]) -> Iterator[Any]:
 @contextmanager
 def unpacking() -> Iterator[None]:
     """Turn the many errors of unpacking into one."""
+    import zipfile
+
     try:
         yield
     except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, ImportError, OSError) as error:

@@ -6,10 +6,9 @@ pandas does the work; for Parquet it needs pyarrow (the extra `parquet`).
 import io
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smc_transformer.cli.compression import compression_of, opened, unpacking
 from smc_transformer.cli.errors import TableFileError
@@ -27,8 +26,7 @@ STANDARD = "-"
 """The file name that means standard input or output, as CSV."""
 
 
-@dataclass(frozen=True)
-class Dialect:
+class Dialect(NamedTuple):
     """How a text file is to be read."""
 
     separator: str | None = None  # None: a comma, or a tab in files whose name ends with .tsv

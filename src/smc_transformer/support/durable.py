@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -43,6 +42,8 @@ def whole(path: Path) -> Iterator[Path]:
     if (path.exists() and not path.is_file()) or not os.access(goal.parent, os.W_OK):
         yield path
         return
+    import tempfile  # which loads much that `smct --help` has no need of
+
     # In a folder of its own, as archives keep the name of what was packed into them.
     with tempfile.TemporaryDirectory(prefix=f"{UNFINISHED}-", dir=goal.parent) as folder:
         unfinished = Path(folder) / goal.name

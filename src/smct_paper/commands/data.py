@@ -1,7 +1,6 @@
 """`smct data`: the data sets of the experiments, and their files."""
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +90,8 @@ def _run_list(options: argparse.Namespace) -> int:
 
 
 def _run_prepare(options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
     from smct_paper.datasets import DATASETS
     from smct_paper.datasets.summary import summarise
 

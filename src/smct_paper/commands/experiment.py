@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 from smc_transformer.cli.errors import CommandError, UsageError, check_installed, failing
 from smc_transformer.cli.options import Commands, positive
 from smct_paper.commands import add_action
-from smct_paper.experiments.grid import GROUPS, Cell, Choice, ChoiceError, select_cells
-from smct_paper.experiments.profiles import PROFILES, Profile
-from smct_paper.experiments.store import State, Store, last_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from smct_paper.experiments.grid import Cell
+    from smct_paper.experiments.profiles import Profile
+    from smct_paper.experiments.store import State, Store
+
+GROUPS = ("synthetic", "realworld", "all")
+PROFILES = ("quick", "paper")
+"""Names of those in `experiments/`, which `smct --help` need not load."""
 RESULTS = Path("results")
 STATES = {
     "done": "finished already",
@@ -95,7 +99,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     )
     _add(parser, "--config", configs, **several)
     _add(parser, "--split", "some of the splits of real data: chronological, paper", **several)
-    parser.add_argument("--profile", choices=tuple(PROFILES), default="quick", help="how long to train")
+    parser.add_argument("--profile", choices=PROFILES, default="quick", help="how long to train")
     seeds = "seeds of each model on real data, folds on synthetic data (default: the profile's number, 5 folds)"
     _add(parser, "--seeds", seeds, type=positive)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the results")
@@ -106,7 +110,11 @@ def _add(parser: argparse.ArgumentParser, option: str, text: str, **settings: An
     parser.add_argument(option, default=argparse.SUPPRESS, help=text, **settings)
 
 
-def _chosen(options: argparse.Namespace) -> tuple[list[Cell], Profile, Store]:
+def _chosen(options: argparse.Namespace) -> "tuple[list[Cell], Profile, Store]":
+    from smct_paper.experiments.grid import Choice, ChoiceError, select_cells
+    from smct_paper.experiments.profiles import PROFILES
+    from smct_paper.experiments.store import Store
+
     profile = PROFILES[options.profile]
     named = {"datasets": "dataset", "models": "model", "configs": "config", "splits": "split", "seeds": "seeds"}
     choice = Choice(**{name: getattr(options, option, None) for name, option in named.items()})
@@ -146,7 +154,7 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if outcome.failed else 0
 
 
-def _say_plan(console: "Console", profile: Profile, found: dict[Cell, State], options: argparse.Namespace) -> None:
+def _say_plan(console: "Console", profile: "Profile", found: "dict[Cell, State]", options: argparse.Namespace) -> None:
     """What a run is going to do."""
     from smct_paper.experiments.progress import say
 
@@ -156,8 +164,9 @@ def _say_plan(console: "Console", profile: Profile, found: dict[Cell, State], op
     say(console, f"{len(states)} cells: {counts}")
 
 
-def _say_failures(console: "Console", store: Store, cells: Iterable[Cell]) -> None:
+def _say_failures(console: "Console", store: "Store", cells: "Iterable[Cell]") -> None:
     from smct_paper.experiments.progress import say
+    from smct_paper.experiments.store import last_line
 
     for cell in cells:
         reason = last_line(store.read(cell).get("error", ""))
@@ -196,6 +205,7 @@ def _report(options: argparse.Namespace) -> int:
     for package in ("matplotlib", "jinja2"):
         check_installed(package, "the report needs", "experiments")
     from smct_paper.experiments.report import write_report
+    from smct_paper.experiments.store import Store
 
     store = Store(options.results)
     if store.cells.is_dir():

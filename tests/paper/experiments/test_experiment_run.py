@@ -16,6 +16,8 @@ import pytest
 from rich.console import Console
 
 from smc_transformer import cli
+from smct_paper.commands import experiment
+from smct_paper.experiments import grid, profiles
 from smct_paper.experiments.grid import Choice, select_cells
 from smct_paper.experiments.profiles import QUICK
 from smct_paper.experiments.progress import GridProgress, LiveDisplay, display, duration
@@ -228,6 +230,11 @@ def test_wrong_usage(arguments, message, capsys):
         cli.main(["experiment", *arguments])
     assert stop.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_command_knows_the_groups_and_profiles_without_loading_them():
+    assert experiment.GROUPS == grid.GROUPS
+    assert tuple(profiles.PROFILES) == experiment.PROFILES
 
 
 def test_help_does_not_wait_for_torch():

@@ -14,7 +14,6 @@ example: smct fit data.csv --target y --time ds --id unique_id --horizon 24 --ca
 import argparse
 import shutil
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,6 +107,8 @@ def _run(options: argparse.Namespace) -> None:
     shutil.rmtree(kept, ignore_errors=True)
     seconds = time.perf_counter() - started
     if options.json:
+        from dataclasses import asdict
+
         settings = {name: getattr(forecaster.settings, name) for name in ("targets", "freq", "horizon", "input_size")}
         training = None if forecaster.report is None else asdict(forecaster.report)
         counts = {"series": n_series, "rows": n_rows, "seconds": seconds}
