@@ -44,8 +44,8 @@ def followed(model, x, *, n_particles=9, keys=KEYS, settings=None, in_c=True, mo
         for t in range(1, x.shape[1]):
             runs = torch.zeros(len(x), n_targets, dtype=torch.long)
             targets, known = x[:, t, :n_targets].clone(), x[:, t - 1, n_targets:]
-            judgement, _ = follower.take_step(state, targets, known, StreamKeys(keys), runs, None)
-            found.append(judgement)
+            said, _ = follower.take_step(state, targets, known, StreamKeys(keys), runs, None)
+            found.append(said.judgement)
     return found, state
 
 

@@ -155,20 +155,29 @@ class Follower(NamedTuple):
         targets: Float[Tensor, "batch n_targets"],
         known: Float[Tensor, "batch known"],
         generator: Generator | StreamKeys | None,
-        runs: Int[Tensor, "batch n_targets"],
+        runs: Int[Tensor, "batch n_targets"] | None,
         distrust: Distrust | None,
-    ) -> tuple[Judgement, Bool[Tensor, "batch n_targets"]]:
-        """One row of `take_steps`, judged before it is seen; also which values were denied."""
-        denied, believed = torch.zeros_like(targets, dtype=torch.bool), targets
-        predicted = self.predict(state, known, targets, generator)
-        judgement = predicted.judgement
-        assert judgement is not None
-        if distrust is not None:
+        *,
+        keeping: bool = False,
+    ) -> tuple[PredictedRow, Bool[Tensor, "batch n_targets"] | None]:
+        """A filter step, in place, for a row of each series, which is judged before it is seen if there are `runs`.
+
+        Returns:
+            What the particles said about the row (with `keeping`, in memory that later steps leave alone), and which
+            values were denied and so treated as missing; None without `distrust`.
+        """
+        predicted = self.predict(state, known, targets, generator, judging=runs is not None)
+        if keeping:
+            copies = predicted.log_weights.clone(), predicted.parameters.clone()
+            predicted = predicted._replace(log_weights=copies[0], parameters=copies[1])
+        denied, judgement = None, predicted.judgement
+        if runs is not None and judgement is not None and distrust is not None:
             judgement = judgement._replace(runs=distrust.runs(runs, judgement.pit))
+            predicted = predicted._replace(judgement=judgement)
             denied = distrust.denies(judgement.runs) & ~targets.isnan()
-            believed = targets.masked_fill(denied, float("nan"))
-        self.observe(state, predicted.step, believed, generator)
-        return judgement, denied
+            targets = targets.masked_fill(denied, float("nan"))
+        self.observe(state, predicted.step, targets, generator)
+        return predicted, denied
 
     @torch.no_grad()
     def take_steps(
@@ -184,11 +193,11 @@ class Follower(NamedTuple):
         *,
         keeping: bool = False,
     ) -> tuple[list[tuple[list[int], ParticleState]], list[Judgement]]:
-        """A filter step, in place, for each row of series side by side, of which the longest come first.
+        """`take_step` for each row of series side by side, of which the longest come first.
 
-        With `runs`, the lengths of the runs of values outside what is believed, rows are judged before they are seen;
-        those that `distrust` denies are then treated as missing. How the later rows of their series are seen may depend
-        on that: `revise` tells it. With `keeping`, judgements hold the predicted distributions.
+        `runs` are the lengths of the runs of values outside what is believed; without them no row is judged. How the
+        later rows of a series are seen may depend on what was denied: `revise` tells it. With `keeping`, judgements
+        hold the predicted distributions.
 
         Returns:
             The particles after the last rows, in parts with the numbers of their series, and the judgements.
@@ -201,24 +210,27 @@ class Follower(NamedTuple):
                 state, generator = state.take(slice(0, n_going)), rows_of(generator, slice(0, n_going))
             if n_going == 0:
                 break
-            observed = targets[:n_going, row]
-            predicted = self.predict(state, known[:n_going, row], observed, generator, judging=runs is not None)
-            judgement = predicted.judgement
+            predicted, denied = self.take_step(
+                state,
+                targets[:n_going, row],
+                known[:n_going, row],
+                generator,
+                None if runs is None else runs[:n_going],
+                distrust,
+                keeping=keeping,
+            )
             if keeping:
-                kept.append((predicted.log_weights.clone(), predicted.parameters.clone()))
-            if runs is not None and judgement is not None:
-                if distrust is not None:
-                    runs = distrust.runs(runs[:n_going], judgement.pit)
-                    judgement = judgement._replace(runs=runs)
-                    denied = distrust.denies(runs) & ~observed.isnan()
-                    observed = observed.masked_fill(denied, float("nan"))
-                    if revise is not None:
-                        for number in denied.any(dim=1).nonzero().flatten().tolist():
-                            length = lengths[number]
-                            targets[number, :length], known[number, :length] = revise(number, row, denied[number])
-                for all_rows, part in zip(whole[:3], judgement[:3], strict=True):
-                    all_rows[:n_going, row] = part
-            self.observe(state, predicted.step, observed, generator)
+                kept.append((predicted.log_weights, predicted.parameters))
+            if runs is None or predicted.judgement is None:
+                continue
+            for all_rows, part in zip(whole[:3], predicted.judgement[:3], strict=True):
+                all_rows[:n_going, row] = part
+            if denied is not None:
+                runs = predicted.judgement.runs
+                if revise is not None:
+                    for number in denied.any(dim=1).nonzero().flatten().tolist():
+                        length = lengths[number]
+                        targets[number, :length], known[number, :length] = revise(number, row, denied[number])
         judged = []
         for number, length in enumerate(lengths):
             density, pit, run = (part[number, :length] for part in whole[:3])

@@ -11,12 +11,11 @@ from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.following import Follower, meet_known
 from smc_transformer.forecaster.table import Name, TableError
 from smc_transformer.inference.conditioned_paths import ConditionedPaths, UnreachableError, conditioned_paths
-from smc_transformer.inference.paths import NUMBERS_AT_ONCE, check_paths, draw_paths, path_numbers
+from smc_transformer.inference.paths import check_paths, draw_paths, sequences_at_once
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import spread
 from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.nn.streams import in_stage, rows_of
-from smc_transformer.support.chunks import chunk_size
 
 
 class Futures(NamedTuple):
@@ -96,7 +95,7 @@ def _parts(
     network = follower.network
     n_steps = known.shape[1]
     check_paths(network, len(names), n_paths, n_steps)
-    at_once = chunk_size(NUMBERS_AT_ONCE, path_numbers(network, n_paths, n_steps + (network.config.window or 64)))
+    at_once = sequences_at_once(network, n_paths, n_steps)
     # The known inputs of a step come before it; nothing comes after the last one.
     later = torch.cat((known[:, 1:], torch.zeros_like(known[:, :1])), dim=1)
     for numbers in fleet.groups(names):

@@ -254,9 +254,10 @@ def _step(
         return None
     particles, streams = fitted.following.fleet.lend(own.names), StreamKeys(torch.from_numpy(roster.stream_keys[here]))
     runs = torch.from_numpy(roster.runs[here])
-    judgement, denied = fitted.follower.take_step(particles, seen.scaled, seen.known, streams, runs, distrust)
-    believed = own.values if distrust is None else np.where(denied.numpy(), np.nan, own.values)
-    return _Taken(particles, believed, judgement, seen.spread)
+    said, denied = fitted.follower.take_step(particles, seen.scaled, seen.known, streams, runs, distrust)
+    assert said.judgement is not None
+    believed = own.values if denied is None else np.where(denied.numpy(), np.nan, own.values)
+    return _Taken(particles, believed, said.judgement, seen.spread)
 
 
 def _next_rows(

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from smc_transformer.inference.lookahead import Lookahead
-from smc_transformer.inference.paths import NUMBERS_AT_ONCE, draw_paths, path_numbers
+from smc_transformer.inference.paths import draw_paths, sequences_at_once
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import observe_step, predict_step, spread
@@ -31,7 +31,6 @@ from smc_transformer.nn.streams import rows_of
 from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
 from smc_transformer.smc.randomness import draw_uniform
 from smc_transformer.smc.weights import normalise, reweight
-from smc_transformer.support.chunks import chunk_size
 
 PILOTS = 500
 """Paths behind the guess of the way to a given value."""
@@ -93,8 +92,7 @@ def conditioned_paths(
     """
     # Selection only where it must be: paths that descend from the same particle tell little about early steps.
     settings = replace(settings, ess_threshold=min(settings.ess_threshold, ESS_THRESHOLD))
-    numbers = path_numbers(network, n_paths, given.shape[1] + (network.config.window or 64))
-    at_once = chunk_size(NUMBERS_AT_ONCE, numbers)
+    at_once = sequences_at_once(network, n_paths, given.shape[1])
 
     def run(rows: Int[Tensor, "row"], n_particles: int, number: int) -> list[_Ends]:
         own = rows_of(generator, rows, number * DRAWS_OF_A_RUN)
@@ -165,8 +163,9 @@ def _union(runs: list[_Ends]) -> _Ends:
     """The particles of several runs, whose founders are all different."""
     starts = [0, *itertools.accumulate(len(run.founders) for run in runs)]
     founders = [run.founders + start for run, start in zip(runs, starts, strict=False)]
-    targets, weights = ([getattr(run, name) for run in runs] for name in ("targets", "log_weights"))
-    return _Ends(torch.cat(targets), torch.cat(founders), torch.cat(weights))
+    return _Ends(
+        torch.cat([run.targets for run in runs]), torch.cat(founders), torch.cat([run.log_weights for run in runs])
+    )
 
 
 def _effective(founders: Int[Tensor, "particle"], weights: Float[Tensor, "particle"]) -> float:

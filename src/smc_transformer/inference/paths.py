@@ -144,6 +144,12 @@ def path_numbers(network: Network, n_paths: int, length: int) -> int:
     return (4 + 2 * (1 + network.config.encoder_layers)) * n_paths * length * network.config.d_model
 
 
+def sequences_at_once(network: Network, n_paths: int, horizon: int) -> int:
+    """How many sequences are done together, whose paths go on from particles: with what these remember."""
+    remembered = network.config.window or 64
+    return chunk_size(NUMBERS_AT_ONCE, path_numbers(network, n_paths, horizon + remembered))
+
+
 def rollout_numbers(network: Network, n_paths: int, past: Float[Tensor, "batch past n_inputs"], horizon: int) -> int:
     """About how many numbers `rollout` holds of a sequence for the gradient."""
     n_past, d_model = past.shape[1], network.config.d_model

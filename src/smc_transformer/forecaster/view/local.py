@@ -26,6 +26,7 @@ from smc_transformer.forecaster.view.bank import Bank
 from smc_transformer.forecaster.view.bank_state import BankState
 from smc_transformer.kernels.structures import View as CompiledView
 from smc_transformer.kernels.view import glance_columns, view_structure
+from smc_transformer.support.chunks import chunk_size
 
 POWER = 12.0
 """A candidate's weight is its error to the power -12: measured on rows before those that panels are tested on."""
@@ -144,7 +145,7 @@ class LocalView:
             return Glance(*glance_columns(compiled, self.compiled, rows, n_steps, self.n_features))
         if rows is not None:
             return self.glance(state.take(rows), n_steps)
-        at_once = max(1, NUMBERS_AT_ONCE // (n_steps * self.bank.n_candidates))
+        at_once = chunk_size(NUMBERS_AT_ONCE, n_steps * self.bank.n_candidates)
         if len(state) > at_once:
             parts = [
                 self.glance(state.take(slice(start, start + at_once)), n_steps)
