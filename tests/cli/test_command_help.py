@@ -9,7 +9,7 @@ import sys
 import pytest
 from helpers.command_tables import fails, run
 
-from smc_transformer.cli.app import _parser, commands
+from smc_transformer.cli.app import commands, make_parser
 from smc_transformer.forecaster import Forecaster
 
 NAMES = [command.__name__.rpartition(".")[2] for command in commands()]
@@ -82,7 +82,8 @@ def test_verbose_shows_the_log_on_standard_error(model, tmp_path):
         subprocess.run(arguments, capture_output=True, text=True, env=environment)
         for arguments in ([*command, "--verbose"], command)
     )
-    assert _parser().parse_args(["--verbose", "predict", "model"]).verbose  # before the command it is the same option
+    before_the_command = make_parser().parse_args(["--verbose", "predict", "model"])
+    assert before_the_command.verbose  # the same option
     for done in (loud, quiet):
         assert done.returncode == 0
         assert done.stdout == quiet.stdout
@@ -124,7 +125,7 @@ def test_the_log_is_silent_again_after_a_command(capsys, model):
     ids=lambda part: part if isinstance(part, str) else "",
 )
 def test_defaults_are_those_of_python(command, method, names):
-    options = _parser().parse_args(command)
+    options = make_parser().parse_args(command)
     signature = inspect.signature(getattr(Forecaster, method)).parameters
     for option, argument in names.items():
         found = getattr(options, option)

@@ -25,4 +25,4 @@ def test_a_package_brings_a_command(tmp_path, monkeypatch):
     assert plugins.entry_points("smct.commands")["more"] == "more_commands"
     assert plugins.entry_points("others") == {"x": "y"}
     assert "more_commands" in [command.__name__ for command in app.commands()]
-    assert "of others" in app._parser().format_help()
+    assert "of others" in app.make_parser().format_help()

@@ -12,7 +12,6 @@ from smc_transformer.forecaster.fitted import Following
 from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.folder import files
 from smc_transformer.forecaster.live import Service
-from smc_transformer.forecaster.retiring import Retired
 from smc_transformer.forecaster.rows import RowError
 from smc_transformer.forecaster.stepping import Stepper
 
@@ -80,9 +79,8 @@ def test_a_series_of_one_row_has_a_forecast(begin, saved):
 @pytest.mark.parametrize(("values", "distrust"), [(VALUES, None), (WITH_GAPS, None), (WITH_GAPS, 90)])
 @pytest.mark.parametrize("how", ["one by one", "together", "killed", "saved", "retired"])
 def test_the_numbers_are_those_of_an_update_to_the_bit(begin, saved, tmp_path, how, values, distrust):
-    service, clock = begin(distrust=distrust, n_paths=50), itertools.count(0, 100)
-    if how == "retired":
-        service.retired = Retired(service.forecaster.fitted, service._writer, 10, clock.__next__)
+    silence = {"retire_after": 10, "clock": itertools.count(0, 100).__next__} if how == "retired" else {}
+    service = begin(distrust=distrust, n_paths=50, **silence)
     given = [row("z", 7 + place, value) for place, value in enumerate(values)]
     others = [row(name, 40 + place, 0.1 * place) for place in range(len(values)) for name in ("a", "b", "y")]
     if how == "together":

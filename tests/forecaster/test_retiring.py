@@ -1,7 +1,9 @@
 """Series that fall silent leave the memory, and come back to the bit."""
 
 import argparse
+import contextlib
 import shutil
+import sqlite3
 
 import pytest
 from helpers.forecaster_tables import make, walks
@@ -11,7 +13,7 @@ from smc_transformer.forecaster import Forecaster
 from smc_transformer.forecaster.folder.packed import pack_series
 from smc_transformer.forecaster.folder.store.databases import StoreError
 from smc_transformer.forecaster.live import Service
-from smc_transformer.forecaster.retiring import AT_ONCE, Retired
+from smc_transformer.forecaster.retiring import AT_ONCE
 from smc_transformer.forecaster.rows import RowError
 
 
@@ -35,9 +37,7 @@ def clock():
 
 
 def serving(saved, folder, clock, after=60.0):
-    service = Service(shutil.copytree(saved, folder), n_paths=5, retire_after=after)
-    service.retired = Retired(service.forecaster.fitted, service._writer, after, clock)
-    return service
+    return Service(shutil.copytree(saved, folder), n_paths=5, retire_after=after, clock=clock)
 
 
 def row(name, time, value=0.5):
@@ -46,7 +46,9 @@ def row(name, time, value=0.5):
 
 def rows_held(service):
     """Of the particles, those that are vacant included."""
-    return sum(len(block.state) for block in service.forecaster.fitted.following.fleet._blocks.values())
+    following = service.forecaster.fitted.following
+    held = {id(state): state for state, _ in map(following.fleet.where, following.series)}
+    return sum(map(len, held.values()))
 
 
 def states(folder):
@@ -137,7 +139,8 @@ def test_a_state_that_is_missing_is_said_and_nothing_taken(saved, tmp_path, cloc
     service = serving(saved, tmp_path / "model", clock)
     clock.now = 61
     service.retired.retire()
-    service.accepted._database.run("DELETE FROM states")
+    with contextlib.closing(sqlite3.connect(tmp_path / "model" / "stream.sqlite")) as connection, connection:
+        connection.execute("DELETE FROM states")
     with pytest.raises(StoreError, match=r'the state of series "a" is missing'):
         service.accept([row("a", 40)])
     service.close()

@@ -1,10 +1,9 @@
 """The step as a pure function: bytes and rows in, bytes and answers out."""
 
-import pandas as pd
 import pytest
 from helpers.forecaster_tables import make, walks
 
-from smc_transformer.forecaster import Forecaster, SavedForecasterError
+from smc_transformer.forecaster import SavedForecasterError
 from smc_transformer.forecaster.live import Service
 from smc_transformer.forecaster.rows import UnknownSeriesError
 from smc_transformer.forecaster.stepping import Stepper
@@ -45,13 +44,13 @@ def test_the_answers_are_those_of_a_service(stepper, folder, tmp_path):
 
 
 def test_it_is_pure(stepper, folder):
-    state = stepper.begin("a")
+    state, other = stepper.begin("a"), stepper.begin("b")
     first = stepper.step(state, [row(40)])
     stepper.step(stepper.begin("b"), [row(30, 12.0, "b")])
     stepper.step(first[0], [row(41)])
     assert stepper.step(state, [row(40)]) == first
     assert Stepper(folder, n_paths=5).step(state, [row(40)]) == first  # in another process, too
-    pd.testing.assert_frame_equal(Forecaster.load(folder).predict(), Forecaster.of(stepper._fitted).predict())
+    assert (stepper.begin("a"), stepper.begin("b")) == (state, other)
 
 
 def test_rows_that_cannot_be_taken_do_not_change_the_state(stepper):

@@ -1,5 +1,6 @@
 """The store of accepted rows: the same promises in SQLite and in PostgreSQL."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from smc_transformer.forecaster.folder.store.accepted import Accepted, Store, ti
 from smc_transformer.forecaster.folder.store.databases import PostgreSQL, SQLite, StoreError
 from smc_transformer.forecaster.live import Service
 from smc_transformer.forecaster.rows import RowError
+from smc_transformer.support.checksums import sealed
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +54,21 @@ def folder(saved, tmp_path):
     return shutil.copytree(saved, tmp_path / "model")
 
 
+def database(folder, url):
+    return SQLite(folder / "x.sqlite", writing=True) if url is None else PostgreSQL(url, writing=True)
+
+
 def opened(folder, url):
-    database = SQLite(folder / "x.sqlite", writing=True) if url is None else PostgreSQL(url, writing=True)
-    return Store(database, "fit", Recorded())
+    return Store(database(folder, url), "fit", Recorded())
+
+
+def edit(folder, url, **changes):
+    """Other numbers in the document of a store that nobody has open, with a checksum that fits."""
+    with contextlib.closing(database(folder, url)) as there:
+        document = json.loads(there.run("SELECT document FROM stream")[0][0])
+        text = json.dumps(sealed({**document, **changes}))
+        with there.transaction():
+            there.run("UPDATE stream SET document = ?", (text,))
 
 
 def row(name, time, value=1.0):
@@ -138,7 +152,10 @@ def test_a_state_that_is_gone_is_missed(tmp_path, url):
     for time in range(6):
         store.append([[row("a", time), row("b", time)]], lines=2)
     store.put_states({"a": b"state"}, keep=2)
-    store._database.run("DELETE FROM states")
+    store.close()
+    with contextlib.closing(database(tmp_path, url)) as there, there.transaction():
+        there.run("DELETE FROM states")
+    store = opened(tmp_path, url)
     with pytest.raises(StoreError, match="of 6 rows 8 are there"):
         store.recorded()
     store.close()
@@ -150,16 +167,17 @@ def test_a_store_of_the_first_version_is_read(tmp_path, url):
     for time in range(6):
         store.append([[row("a", time), row("b", time)]], lines=2)
     store.put_states({"a": b"state"})
-    store._write_document({**store._document, "version": 1, "pending": 12})
     store.close()
+    edit(tmp_path, url, version=1, pending=12)
     store = opened(tmp_path, url)
     assert sum(len(one.rows) for one in store.recorded().rounds) == 6
     store.append([[row("a", 6)]], lines=1)
     assert sum(len(one.rows) for one in store.recorded().rounds) == 7
-    store._write_document({**store._document, "version": 1, "pending": 12})
-    with pytest.raises(StoreError, match="of 12 rows 13 are there"):
-        store.recorded()
     store.close()
+    edit(tmp_path, url, version=1, pending=12)
+    refused = pytest.raises(StoreError, match="of 12 rows 13 are there")
+    with contextlib.closing(database(tmp_path, url)) as there, refused:
+        Store(there, "fit")
 
 
 def test_a_store_of_another_fit_is_refused(tmp_path, url):

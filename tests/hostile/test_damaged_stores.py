@@ -9,7 +9,7 @@ from helpers.flips import refused_after_flips
 from helpers.forecaster_tables import make, walks
 
 from smc_transformer.forecaster import Forecaster, SavedForecasterError
-from smc_transformer.forecaster.folder.store.accepted import _seal
+from smc_transformer.forecaster.folder.store.accepted import seal_of_row
 from smc_transformer.forecaster.live import Service
 from smc_transformer.support.checksums import sealed
 
@@ -71,7 +71,7 @@ def test_rows_that_no_stream_writes_are_refused_with_any_checksum(folder, cells)
         )
         parts = [series, time, number, place, json.dumps({"cells": cells, "distrust": None}), answer]
         statement = "UPDATE accepted SET cells = ?, checksum = ? WHERE time = '42'"
-        connection.execute(statement, (parts[4], _seal(parts)))
+        connection.execute(statement, (parts[4], seal_of_row(parts)))
     connection.close()
     with pytest.raises(SavedForecasterError, match=r"stream\.sqlite is damaged"):
         Forecaster.load(folder)

@@ -206,7 +206,7 @@ def test_the_stop_answers_what_was_taken_and_refuses_what_comes_later(folder):
         taken = worker.take([row()])
         stopping = threading.Thread(target=worker.stop)
         stopping.start()
-        while not worker._is_stopping:
+        while not worker.is_stopping:
             pass
         assert client.post("/rows", json=row("b")).status_code == 503
         hold.set()

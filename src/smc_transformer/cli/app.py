@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A short spin costs nothing elsewhere. Must be set before torch is imported; the user's own setting wins.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     _open_standard_files()
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     try:
         with _shown_log(options.run.__module__) if hasattr(options, "verbose") else nullcontext():
             code = options.run(options) or 0
@@ -116,7 +116,8 @@ def _shown_log(module: str) -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command line, with all commands."""
     parser = Parser(
         prog="smct",
         description=DESCRIPTION,

@@ -3,7 +3,8 @@
 docs/live.md has the guarantees, docs/command_line.md describes lines and answers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class Service:
     distrust: int | float | None = None
     save_every: int = 500  # lines between two saves of the particle states; the rows since the last are replayed
     retire_after: int | float | None = None  # seconds of silence after which a series leaves the memory
+    clock: Callable[[], float] = time.monotonic  # by which silence is measured
     new_series: int = NEW_SERIES  # that rows may begin in the life of the store; 0: rows of unknown series are refused
 
     def __post_init__(self) -> None:
@@ -49,7 +51,7 @@ class Service:
         try:
             self.forecaster = Forecaster.load(self.folder)
             self.accepted = self._writer.open_store(self.forecaster.fitted)
-            self.retired = Retired(self.forecaster.fitted, self._writer, self.retire_after)
+            self.retired = Retired(self.forecaster.fitted, self._writer, self.retire_after, self.clock)
             self.n_series = self._count_series()
         except BaseException:
             self.close()

@@ -3,7 +3,6 @@
 A state goes to the store and comes back to the bit, so that nobody can tell from answers which series were away.
 """
 
-import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -25,9 +24,7 @@ class Retired:
         clock: seconds.
     """
 
-    def __init__(
-        self, fitted: Fitted, writer: Writer, after: int | float | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, fitted: Fitted, writer: Writer, after: int | float | None, clock: Callable[[], float]) -> None:
         self.away: dict[Name, Any] = {}  # the time of the last row of each
         self._fitted, self._writer, self._after, self._clock = fitted, writer, after, clock
         # In the order in which they were heard of; all of them at the start.

@@ -66,7 +66,7 @@ class Worker:
         self._queue: deque[_Rows | _Read] = deque()
         self._n_rows = self._n_reads = 0
         self._changed = threading.Condition()
-        self._is_stopping = False
+        self.is_stopping = False  # what comes is refused
         self._thread = threading.Thread(target=self._work, name="forecaster", daemon=True)
 
     def start(self) -> None:
@@ -79,7 +79,7 @@ class Worker:
     def stop(self) -> None:
         """Answer all that was taken, save the states, and end. Whatever comes later is refused."""
         with self._changed:
-            self._is_stopping = True
+            self.is_stopping = True
             self._changed.notify()
         self._thread.join()
         try:
@@ -119,7 +119,7 @@ class Worker:
         return entry.future
 
     def _check(self) -> None:
-        if self._is_stopping:
+        if self.is_stopping:
             raise StoppedError("the server is stopping")
 
     @property
@@ -142,7 +142,7 @@ class Worker:
     def _next(self) -> list[_Rows | _Read] | None:
         """All that waits, up to the size of a batch, or nothing after a while; None at the end."""
         with self._changed:
-            if not self._queue and not self._is_stopping:
+            if not self._queue and not self.is_stopping:
                 self._changed.wait(None if self.service.retire_after is None else IDLE)
             entries: list[_Rows | _Read] = []
             n_rows = 0
@@ -156,7 +156,7 @@ class Worker:
             self._n_rows -= n_rows
             self._n_reads -= sum(isinstance(entry, _Read) for entry in entries)
             self.metrics.queued.set(self._n_rows)
-            return entries if entries or not self._is_stopping else None
+            return entries if entries or not self.is_stopping else None
 
     def _take_rows(self, entries: Sequence[_Rows]) -> None:
         begun = time.perf_counter()

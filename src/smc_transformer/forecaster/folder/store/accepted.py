@@ -300,7 +300,7 @@ class Store:
         """A row, and the level at which it was distrusted."""
         *parts, seal = stored
         try:
-            if seal != _seal(parts):
+            if seal != seal_of_row(parts):
                 raise ValueError("its checksum is another")
             series, time, _, _, row, answer = parts
             document = json.loads(row)
@@ -324,10 +324,11 @@ def time_text(time: Any) -> str:
 def _stored(one: Accepted, number: int, place: int, distrust: int | float | None) -> tuple[Any, ...]:
     cells = _encoded({"cells": one.cells, "distrust": distrust})
     parts = (json.dumps(one.name), time_text(one.time), number, place, cells, _encoded(one.answer))
-    return (*parts, _seal(parts))
+    return (*parts, seal_of_row(parts))
 
 
-def _seal(parts: Sequence[Any]) -> str:
+def seal_of_row(parts: Sequence[Any]) -> str:
+    """The checksum of what else is stored of a row."""
     return checksum([json.dumps(list(parts)).encode()])[:16]
 
 
