@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import tomllib
 
 import smc_transformer
 from smc_transformer import cli
+
+ROOT = Path(__file__).parents[1]
 
 
 def run_python(code):
@@ -94,3 +98,16 @@ def test_interrupting_is_not_a_traceback(monkeypatch, capsys):
     monkeypatch.setattr("smct_paper.demo.run_demo", interrupted)
     assert cli.main(["demo"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_every_module_is_in_a_layer_and_few_lie_at_the_root():
+    """A module that the contract does not name could import whatever it likes."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    whole, *_ = settings["contracts"]
+    layers = {name for layer in whole["layers"] for name in layer.split(" | ")}
+    assert "ignore_imports" not in whole
+    assert not settings.get("exclude_type_checking_imports", False)
+    found = {path.stem for path in Path(smc_transformer.__file__).parent.iterdir() if path.name != "__pycache__"}
+    at_root = {path.stem for path in Path(smc_transformer.__file__).parent.glob("*.py")} - {"__init__"}
+    assert {f"smc_transformer.{name}" for name in found - {"__init__", "_version"}} == layers - {"smct_paper"}
+    assert len(at_root) <= 8
