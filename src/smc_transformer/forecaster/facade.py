@@ -1,6 +1,5 @@
 """The forecaster: fit, predict, update, score, backtest, save and load."""
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,8 @@ from smc_transformer.forecaster.future import read_future
 from smc_transformer.forecaster.given import read_given
 from smc_transformer.forecaster.names import with_names
 from smc_transformer.forecaster.one_step import one_step_forecasts
-from smc_transformer.forecaster.rows import PastRowError, RowError, read_row, row_series, rows_table
+from smc_transformer.forecaster.replayed import recorded_tables
+from smc_transformer.forecaster.rows import RowError
 from smc_transformer.forecaster.steps import asked_steps
 from smc_transformer.forecaster.surprise import surprise_table
 from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, read_series
@@ -520,21 +520,11 @@ class Forecaster:
         fitted, recorded = read_folder(Path(path))
         forecaster = cls.of(fitted)
         forecaster._seen = {Path(path).resolve(): recorded.seen}
-        for one in recorded.rounds:
-            rows = []
-            try:
-                for place, cells in enumerate(one.rows):
-                    name = row_series(cells, fitted, may_begin=True)
-                    if one.names is not None and name != one.names[place]:
-                        raise StoreError(
-                            f"{recorded.place} is damaged: a row is of {name!r}, kept as of {one.names[place]!r}"
-                        )
-                    with contextlib.suppress(PastRowError):  # the states were saved with it
-                        rows.append(read_row(cells, name, fitted))
-                if rows:
-                    forecaster.update(rows_table(rows, fitted.settings), distrust=one.distrust)
-            except (RowError, TableError) as error:
-                raise StoreError(f"{recorded.place} is damaged: {error}") from None
+        try:
+            for table, distrust in recorded_tables(recorded, fitted):
+                forecaster.update(table, distrust=distrust)
+        except (RowError, TableError) as error:
+            raise StoreError(f"{recorded.place} is damaged: {error}") from None
         return forecaster
 
     @classmethod

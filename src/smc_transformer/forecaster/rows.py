@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from smc_transformer.forecaster.fitted import Fitted
-from smc_transformer.forecaster.frequency import Frequency, TimeOutOfReachError, times_after, times_between
+from smc_transformer.forecaster.frequency import TimeOutOfReachError, times_after, times_between
 from smc_transformer.forecaster.names import is_name, name_array, new_name
+from smc_transformer.forecaster.next_time import time_after
 from smc_transformer.forecaster.panel import FEWEST_ROWS
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import Name, Series, TableError, in_zone_of
@@ -213,7 +214,7 @@ def _check_beginning(row: Row, fitted: Fitted) -> None:
         if row.cells[column] is None:
             raise RowError(f"{new}, and begins with a row in which all values are known: {column!r} is missing", column)
     try:
-        _next_time(row.time, settings.freq, getattr(row.time, "tz", None))
+        time_after(row.time, settings.freq)
     except TimeOutOfReachError as error:
         raise RowError(f"{new}: {error}", settings.time_column) from None
 
@@ -223,7 +224,7 @@ def _check_reach(row: Row, last: Any, settings: Settings, most_steps: int) -> No
     freq, column = settings.freq, settings.time_column
     # By the length of one step first: a far time would make a long grid.
     try:
-        following = _next_time(last, freq, getattr(last, "tz", None))
+        following = time_after(last, freq)
         if row.time == following:
             return
         one = following - last
@@ -265,12 +266,6 @@ def _timestamp(value: Any, column: str, known: pd.Timestamp | None) -> pd.Timest
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Any:
     return pd.NaT if text.strip().lower() in CLOCKS else pd.to_datetime(text, format="ISO8601", errors="coerce")
-
-
-@lru_cache(maxsize=4096)
-def _next_time(last: Any, freq: Frequency, zone: Any) -> Any:
-    """The zone tells apart times that are equal, but of which the next days are not."""
-    return times_after(last, 1, freq)[0]
 
 
 def _number(value: Any, column: str) -> float | None:

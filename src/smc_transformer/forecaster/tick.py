@@ -9,7 +9,7 @@ the reader of whole series, which knows how to say so.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,15 +23,9 @@ from smc_transformer.forecaster.distrust import Distrust
 from smc_transformer.forecaster.fitted import FOLLOWING, Fitted, n_recent
 from smc_transformer.forecaster.following import Judgement, StreamKeys
 from smc_transformer.forecaster.forecast import Number
-from smc_transformer.forecaster.frequency import (
-    Frequency,
-    TimeOutOfReachError,
-    offset_of,
-    steps_between,
-    times_between,
-)
 from smc_transformer.forecaster.limits import LARGEST, LARGEST_IN_STATISTICS
 from smc_transformer.forecaster.names import Name, with_names
+from smc_transformer.forecaster.next_time import as_next_time
 from smc_transformer.forecaster.periods import period_frequency
 from smc_transformer.forecaster.plain_rows import PlainRows, read_plain
 from smc_transformer.forecaster.roster import Roster
@@ -138,7 +132,8 @@ def _tick_plain(
         return None
     places = np.array(found, dtype=np.int64)
     times = [
-        next_time(roster.last_times[place], time, settings.freq) for place, time in zip(found, rows.times, strict=True)
+        as_next_time(roster.last_times[place], time, settings.freq)
+        for place, time in zip(found, rows.times, strict=True)
     ]
     if any(time is None for time in times) or len(fleet.groups(rows.names)) > 1:
         return None
@@ -279,7 +274,7 @@ def _next_rows(
             continue
         pair = (roster.last_times[place], time)
         if pair not in steps:
-            steps[pair] = next_time(*pair, settings.freq)
+            steps[pair] = as_next_time(*pair, settings.freq)
             as_they_are &= steps[pair] is time or steps[pair] is None
         if steps[pair] is not None:
             chosen.append(row)
@@ -290,36 +285,6 @@ def _next_rows(
     is_next[chosen] = True
     own_places = np.array([places[row] for row in chosen], dtype=np.int64)
     return is_next, own_places, rows.times[chosen] if as_they_are else pd.DatetimeIndex(found)
-
-
-def next_time(last: Any, time: Any, freq: Frequency) -> Any:
-    """The time after the last one, as the grid of a series has it; None where that is not this time."""
-    if not isinstance(freq, str):
-        return time if time == last + freq else None
-    if last.unit == time.unit and last.tz is None and (step := _fixed_step(freq)) is not None:
-        return time if time - last == step else None
-    return _next_timestamp(last, time, freq, str(last.tz), last.unit, time.unit) if time > last else None
-
-
-@lru_cache(64)
-def _fixed_step(freq: str) -> pd.Timedelta | None:
-    """How long a step is, where all are of the same length; None for months, weeks that end on a Sunday and so on."""
-    offset = offset_of(freq)
-    if type(offset) is pd.offsets.Day:
-        return pd.Timedelta(days=offset.n)
-    return pd.Timedelta(offset) if isinstance(offset, pd.offsets.Tick) else None
-
-
-@lru_cache(1024)
-def _next_timestamp(last: Any, time: Any, freq: str, *_: Any) -> Any:
-    """The same of any timestamps; equal ones may differ in zone or unit, so these are arguments too."""
-    try:
-        if (steps_between(pd.DatetimeIndex([last, time]), freq) > 2).any():  # about: the grid could be long
-            return None
-        grid = times_between(last, time, freq)
-    except TimeOutOfReachError:
-        return None
-    return grid[1] if len(grid) == 2 and grid[0] == last and grid[1] == time else None
 
 
 def _look(fitted: Fitted, roster: Roster, places: Int[np.ndarray, "series"], rows: Batch) -> _Seen | None:
