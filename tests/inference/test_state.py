@@ -74,7 +74,10 @@ def test_a_ring_holds_what_a_stream_with_this_window_would(window):
     settings = model.settings(6)
     growing, ring = unequal(model, settings, LENGTHS, 12), unequal(model, settings, LENGTHS, window)
     assert growing.capacity == 12
-    assert_same_rows(growing.as_ring(window), ring)
+    found, expected = growing.as_ring(window).named_tensors(), ring.named_tensors()
+    assert found.keys() == expected.keys()
+    for name in expected:  # a ring has its slots in another order, in which sums are rounded differently
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("window", [None, 3])
