@@ -103,6 +103,15 @@ def test_what_was_there_survives_a_disk_that_fills_while_results_are_written(
     assert list(tmp_path.iterdir()) == [out]
 
 
+def test_a_place_that_takes_no_new_folder_is_named_as_it_was_given(capsys, model, tmp_path, monkeypatch):
+    def refused(path, *_):
+        raise OSError(28, "No space left on device", path)
+
+    monkeypatch.setattr(os, "mkdir", refused)
+    message = fails(capsys, 1, "report", model, "--out", tmp_path / "x.html", "--paths", 5)
+    assert message == f"smct: {tmp_path / 'x.html'}: No space left on device\n"
+
+
 def half_written(_, file, *arguments, **options):
     with open(file, "w") as half:
         half.write("half of it")

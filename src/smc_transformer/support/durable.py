@@ -45,8 +45,12 @@ def whole(path: Path) -> Iterator[Path]:
     import tempfile  # which loads much that `smct --help` has no need of
 
     # In a folder of its own, as archives keep the name of what was packed into them.
-    with tempfile.TemporaryDirectory(prefix=f"{UNFINISHED}-", dir=goal.parent) as folder:
-        unfinished = Path(folder) / goal.name
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=f"{UNFINISHED}-", dir=goal.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None  # not a name that nobody has asked for
+    with folder as name:
+        unfinished = Path(name) / goal.name
         yield unfinished
         if goal.exists():
             unfinished.chmod(goal.stat().st_mode & 0o777)
