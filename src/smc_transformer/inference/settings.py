@@ -6,7 +6,7 @@ from functools import lru_cache
 from smc_transformer.inference.proposals import PROPOSALS, Proposal
 from smc_transformer.smc.resampling import RESAMPLERS, Resampler
 from smc_transformer.smc.smoothers import SMOOTHERS
-from smc_transformer.support.checks import check_choice, check_number
+from smc_transformer.support.checks import check_choice, check_count, check_number
 from smc_transformer.support.settings import FrozenSettings
 
 MOST_PARTICLES = 2**20
@@ -59,9 +59,12 @@ class InferenceSettings(FrozenSettings):
 
     def with_particles(self, n_particles: int | None) -> "InferenceSettings":
         """The same with another number of particles; None: as it is."""
-        return self if n_particles is None else _with_particles(self, n_particles)
+        if n_particles is None:
+            return self
+        # Not left to the cache, which could not look up a list, and would find 1 for True.
+        return _with_particles(self, check_count(n_particles, "n_particles", at_most=MOST_PARTICLES))
 
 
-@lru_cache(64, typed=True)  # True is no number of particles, though it equals 1
+@lru_cache(64)
 def _with_particles(settings: InferenceSettings, n_particles: int) -> InferenceSettings:
     return replace(settings, n_particles=n_particles)
