@@ -14,7 +14,7 @@ MLFLOW := .venv-mlflow
 LIMIT  := timeout 1800
 
 .PHONY: help setup demo test test-sktime test-gluonts test-lowest test-engines test-mlflow test-wheel check lint types wheel docs \
-	fuzz kills malformed sanitize bench peers clean
+	fuzz kills faults malformed sanitize bench peers clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -117,6 +117,9 @@ fuzz: setup  ## Try hostile input for some minutes (FUZZ=60 for an hour): crashe
 kills: setup  ## Kill fit, save, update, stream and the server at random moments (KILLS=50 of each)
 	$(BIN)/python tests/hostile/kills.py --kills $(or $(KILLS),10)
 	$(BIN)/python tests/hostile/server_kills.py --kills $(or $(KILLS),10)
+
+faults: setup  ## Let the disk fail at every operation of fit, save, update and stream in turn
+	$(BIN)/python tests/hostile/faults.py
 
 malformed: setup  ## Send malformed requests to the server (REQUESTS=10000)
 	$(BIN)/python tests/hostile/malformed.py --requests $(or $(REQUESTS),1000)

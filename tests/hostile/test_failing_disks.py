@@ -16,6 +16,8 @@ from helpers.forecaster_tables import make, series, walks
 from smc_transformer.cli.commands import fit as fit_command
 from smc_transformer.forecaster import Forecaster
 from smc_transformer.forecaster.folder import access
+from smc_transformer.forecaster.folder.store.accepted import Store
+from smc_transformer.forecaster.live import Service
 from smc_transformer.learning import trainer
 
 FULL = OSError(28, "No space left on device")
@@ -208,3 +210,14 @@ def test_other_settings_do_not_resume_it(capsys, monkeypatch, tmp_path):
     assert run(capsys, "fit", data, *QUICK, "--seed", 1, "--out", tmp_path / "expected")[0] == 0
     found, expected = (Forecaster.load(folder) for folder in (model, tmp_path / "expected"))
     pd.testing.assert_frame_equal(found.predict(), expected.predict())
+
+
+def test_a_store_that_could_not_be_made_leaves_nothing(fitted, monkeypatch, tmp_path):
+    fitted.save(tmp_path / "model")
+    (tmp_path / "model" / "stream.sqlite.unfinished-wal").write_text("of a process that was killed")
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "_make_tables", lambda *_: (_ for _ in ()).throw(FULL))
+        with pytest.raises(OSError, match="No space left"):
+            Service(tmp_path / "model")
+    assert sorted(os.listdir(tmp_path / "model")) == ["config.json", "model.safetensors", "states.safetensors"]
+    Service(tmp_path / "model").close()

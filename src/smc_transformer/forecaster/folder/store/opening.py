@@ -5,6 +5,7 @@ A password is not written down: PostgreSQL's own ways (PGPASSWORD, PGPASSFILE, a
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -55,12 +56,13 @@ def make_store(folder: Path, fit: str, begin: Recorded, url: str | None = None) 
     address = _known_url(folder) or url
     if address is None:
         unfinished = folder / (LOCAL + UNFINISHED)
-        unfinished.unlink(missing_ok=True)
+        _remove(unfinished)
         try:
-            Store(SQLite(unfinished, writing=True), fit, begin).close()
+            with closing(SQLite(unfinished, writing=True)) as made:
+                Store(made, fit, begin)
             os.replace(unfinished, folder / LOCAL)
         except BaseException:
-            unfinished.unlink(missing_ok=True)
+            _remove(unfinished)
             raise
         sync_folder(folder)
         return Store(SQLite(folder / LOCAL, writing=True), fit)
@@ -71,6 +73,12 @@ def make_store(folder: Path, fit: str, begin: Recorded, url: str | None = None) 
     except BaseException:
         database.close()
         raise
+
+
+def _remove(unfinished: Path) -> None:
+    """Delete a file of SQLite, with the log and the index that a connection leaves which cannot write on its way out."""
+    for ending in ("", "-wal", "-shm"):
+        unfinished.with_name(unfinished.name + ending).unlink(missing_ok=True)
 
 
 def check_url(url: str) -> None:
