@@ -3,11 +3,11 @@
     python tests/hostile/faults.py                       # every operation of every kind
     python tests/hostile/faults.py --only fit --most 10  # of a kind, some of them
 
-The kinds are those of kills.py. Undisturbed work is counted first: writes, truncations, flushes, renames and new folders,
-those of SQLite too (failing_disk.c, which is preloaded). Then the work is done once for each of them, which fails; and
-once more for each with a disk that stays full from there on. Every time the call must end with success or an error of
-ours, nothing unfinished may be left, what is in the folder must load, and the same call must then come to the very
-result of undisturbed work.
+The kinds are those of kills.py. Undisturbed work is counted first: writes, truncations, flushes, renames and new
+folders, those of SQLite too (failing_disk.c, which is preloaded). Then the work is done once for each of them, which
+fails; and once more for each with a disk that stays full from there on. Every time the call must end with success or an
+error of ours, nothing unfinished may be left, what is in the folder must load, and the same call must then come to the
+very result of undisturbed work.
 
 Prints a JSON object: of each kind the operations, the faults that were tried, how many of them ended in an error (a
 flush of a folder's names may fail unseen), and what went wrong.
@@ -103,7 +103,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         if not options.preloaded:
             library = Path(name) / "failing_disk.so"
-            source = Path(__file__).with_suffix("").parent / "failing_disk.c"
+            source = Path(__file__).parent / "failing_disk.c"
             subprocess.run(["cc", "-shared", "-fPIC", "-O1", str(source), "-o", str(library), "-ldl"], check=True)
             environment = {**os.environ, "LD_PRELOAD": str(library)}
             return subprocess.run([sys.executable, *sys.argv, "--preloaded"], env=environment).returncode

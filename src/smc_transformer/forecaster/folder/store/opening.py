@@ -76,7 +76,7 @@ def make_store(folder: Path, fit: str, begin: Recorded, url: str | None = None) 
 
 
 def _remove(unfinished: Path) -> None:
-    """Delete a file of SQLite, with the log and the index that a connection leaves which cannot write on its way out."""
+    """Delete a file of SQLite, with the log and the index that a connection leaves which could not write at its end."""
     for ending in ("", "-wal", "-shm"):
         unfinished.with_name(unfinished.name + ending).unlink(missing_ok=True)
 
