@@ -2,6 +2,7 @@
 
     python tests/hostile/faults.py                       # every operation of every kind
     python tests/hostile/faults.py --only fit --most 10  # of a kind, some of them
+    python tests/hostile/faults.py --only stream --numbers 7 38
 
 The kinds are those of kills.py. Undisturbed work is counted first: writes, truncations, flushes, renames and new
 folders, those of SQLite too (failing_disk.c, which is preloaded). Then the work is done once for each of them, which
@@ -68,7 +69,7 @@ def attempt(kind, place, number, *, lasting, expected):
     return code == REFUSED
 
 
-def run(kinds, most, folder):
+def run(kinds, most, numbers, folder):
     """Counts and faults of each kind; of more operations than `most`, some are chosen."""
     found = {}
     for name in kinds:
@@ -78,7 +79,7 @@ def run(kinds, most, folder):
         code, _ = in_child(failing(kind.work(undisturbed), undisturbed, 0, counted=counted))
         assert code == 0, f"{name} does not work"
         expected, n_operations = kind.result(undisturbed), int(counted.read_text())
-        cases = [(number, lasting) for number in range(1, n_operations + 1) for lasting in (False, True)]
+        cases = [(number, lasting) for number in numbers or range(1, n_operations + 1) for lasting in (False, True)]
         if most is not None and most < len(cases):
             cases = random.Random(name).sample(cases, most)
         for number, lasting in cases:
@@ -97,6 +98,7 @@ def run(kinds, most, folder):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--most", type=int, help="of each kind (default: all)")
+    parser.add_argument("--numbers", type=int, nargs="+", help="of operations (default: all)")
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--preloaded", action="store_true", help="used by this program itself")
     options = parser.parse_args()
@@ -108,7 +110,7 @@ def main():
             environment = {**os.environ, "LD_PRELOAD": str(library)}
             return subprocess.run([sys.executable, *sys.argv, "--preloaded"], env=environment).returncode
         make_shared(Path(name))
-        found = run(options.only, options.most, Path(name))
+        found = run(options.only, options.most, options.numbers, Path(name))
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
     return 1 if any(kind["bad"] for kind in found.values()) else 0
 

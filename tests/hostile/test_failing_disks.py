@@ -6,6 +6,7 @@ Nothing is left behind but the folder, and the files have the mode that the user
 import contextlib
 import os
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pandas as pd
@@ -14,8 +15,9 @@ from helpers.command_tables import QUICK, fails, run, waves, write
 from helpers.forecaster_tables import make, series, walks
 
 from smc_transformer.cli.commands import fit as fit_command
-from smc_transformer.forecaster import Forecaster
+from smc_transformer.forecaster import Forecaster, SavedForecasterError
 from smc_transformer.forecaster.folder import access
+from smc_transformer.forecaster.folder.store import databases
 from smc_transformer.forecaster.folder.store.accepted import Store
 from smc_transformer.forecaster.live import Service
 from smc_transformer.learning import trainer
@@ -219,5 +221,27 @@ def test_a_store_that_could_not_be_made_leaves_nothing(fitted, monkeypatch, tmp_
         patch.setattr(Store, "_make_tables", lambda *_: (_ for _ in ()).throw(FULL))
         with pytest.raises(OSError, match="No space left"):
             Service(tmp_path / "model")
+    assert sorted(os.listdir(tmp_path / "model")) == ["config.json", "model.safetensors", "states.safetensors"]
+    Service(tmp_path / "model").close()
+
+
+def test_a_store_whose_log_stays_beside_it_is_not_one(fitted, monkeypatch, tmp_path):
+    """SQLite closes without a word where it cannot bring its log into the file, as while somebody else is reading."""
+    fitted.save(tmp_path / "model")
+    readers, make_tables = [], Store._make_tables
+
+    def read_from_elsewhere(store, begin):
+        reader = sqlite3.connect(tmp_path / "model" / "stream.sqlite.unfinished")
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        readers.append(reader)
+        make_tables(store, begin)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(databases, "WAIT", 0.1)
+        patch.setattr(Store, "_make_tables", read_from_elsewhere)
+        with pytest.raises(SavedForecasterError, match="locked"):
+            Service(tmp_path / "model")
+    readers[0].close()
     assert sorted(os.listdir(tmp_path / "model")) == ["config.json", "model.safetensors", "states.safetensors"]
     Service(tmp_path / "model").close()

@@ -118,6 +118,12 @@ class SQLite:
     def has_tables(self) -> bool:
         return bool(self.run("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'stream'"))
 
+    def fold(self) -> None:
+        """Bring the log into the file, which is then all there is. `close` would try to, and say nothing if it fails."""
+        ((mode,),) = self.run("PRAGMA journal_mode = DELETE")
+        if mode != "delete":
+            raise StoreError(f"{self.place} cannot be used: its log could not be brought into the file")
+
     def close(self) -> None:
         with self._turn:
             self._connection.close()

@@ -60,6 +60,7 @@ def make_store(folder: Path, fit: str, begin: Recorded, url: str | None = None) 
         try:
             with closing(SQLite(unfinished, writing=True)) as made:
                 Store(made, fit, begin)
+                made.fold()  # or a disk that fails here would leave the tables in a log that no longer has its name
             os.replace(unfinished, folder / LOCAL)
         except BaseException:
             _remove(unfinished)
@@ -76,8 +77,8 @@ def make_store(folder: Path, fit: str, begin: Recorded, url: str | None = None) 
 
 
 def _remove(unfinished: Path) -> None:
-    """Delete a file of SQLite, with the log and the index that a connection leaves which could not write at its end."""
-    for ending in ("", "-wal", "-shm"):
+    """Delete a file of SQLite, with the logs and the index of a connection which could not write at its end."""
+    for ending in ("", "-journal", "-wal", "-shm"):
         unfinished.with_name(unfinished.name + ending).unlink(missing_ok=True)
 
 
