@@ -121,6 +121,16 @@ def test_a_whole_folder_is_saved_or_was_never_there(fitted, monkeypatch, tmp_pat
             assert os.listdir(folder.parent) == ["model"]
 
 
+def test_what_a_kill_after_a_replacement_has_left_goes_with_the_next_save(fitted, monkeypatch, tmp_path):
+    make(seed=1).fit(walks(40), progress=False).save(tmp_path / "model")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        fitted.save(tmp_path / "model")
+    assert sorted(os.listdir(tmp_path)) == ["model", "model.replaced"]
+    fitted.save(tmp_path / "model")  # the same fit: its states alone are written
+    assert os.listdir(tmp_path) == ["model"]
+
+
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
 def test_files_have_the_mode_that_the_umask_says(fitted, mask, tmp_path):
     before = os.umask(mask)

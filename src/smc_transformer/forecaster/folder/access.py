@@ -179,6 +179,7 @@ def save_folder(path: Path, fitted: Fitted, seen: Seen | None, states: str = fil
                 f"{seen.n_lines}: load it again, or save it to another folder"
             )
         writer.save(fitted, states)
+        files.forget_replaced(path)
         return answered
 
 

@@ -83,7 +83,12 @@ def replace_folder(path: Path, fitted: Fitted, number: str, states: str = EXACT)
             os.replace(aside, path)
         raise
     sync_folder(unfinished.parent)
-    shutil.rmtree(aside, ignore_errors=True)
+    forget_replaced(path)
+
+
+def forget_replaced(path: Path) -> None:
+    """Remove what a kill right after a replacement has left beside the folder that is there now."""
+    shutil.rmtree(beside(path, "replaced"), ignore_errors=True)
 
 
 def expected_bytes(settings: Settings, n_series: int) -> int:
