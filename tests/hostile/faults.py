@@ -16,7 +16,6 @@ flush of a folder's names may fail unseen), and what went wrong.
 
 import argparse
 import ctypes
-import json
 import os
 import random
 import shutil
@@ -27,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from kills import KINDS, in_child, left_over, make_shared
+from kills import KINDS, in_child, left_over, make_shared, tell
 
 REFUSED, FOREIGN = 1, 3
 """Exit codes of a child: an error that says what has failed, and any other."""
@@ -111,8 +110,7 @@ def main():
             return subprocess.run([sys.executable, *sys.argv, "--preloaded"], env=environment).returncode
         make_shared(Path(name))
         found = run(options.only, options.most, options.numbers, Path(name))
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
-    return 1 if any(kind["bad"] for kind in found.values()) else 0
+    return tell(found)
 
 
 if __name__ == "__main__":

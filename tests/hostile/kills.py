@@ -247,6 +247,12 @@ def run(kinds, n_kills, seed, folder):
     return found
 
 
+def tell(found):
+    """Print what was found; the exit code."""
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    return 1 if any(kind["bad"] for kind in found.values()) else 0
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=8, help="of each kind")
@@ -256,8 +262,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         make_shared(Path(name))
         found = run(options.only, options.kills, options.seed, Path(name))
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
-    return 1 if any(kind["bad"] for kind in found.values()) else 0
+    return tell(found)
 
 
 if __name__ == "__main__":

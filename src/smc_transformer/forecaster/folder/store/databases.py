@@ -119,7 +119,7 @@ class SQLite:
         return bool(self.run("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'stream'"))
 
     def fold(self) -> None:
-        """Bring the log into the file, which is then all there is. `close` would try to, and say nothing if it fails."""
+        """Bring the log into the file, which is then all there is; `close` tries to, and says nothing if it fails."""
         ((mode,),) = self.run("PRAGMA journal_mode = DELETE")
         if mode != "delete":
             raise StoreError(f"{self.place} cannot be used: its log could not be brought into the file")
