@@ -196,7 +196,7 @@ def training_recipe(settings: Settings) -> Recipe:
         steps = chosen.likelihood_steps if chosen.forecast_steps is None else chosen.forecast_steps
         last = replace(common, steps=steps, learning_rate=rate / 2)
     else:
-        # Held-out windows mostly share one stretch of time: of many looks at them, the best would often be the luckiest.
+        # Held-out windows mostly share one stretch of time: the best of many looks at them would often be the luckiest.
         steps = chosen.likelihood_steps // 2 if chosen.forecast_steps is None else chosen.forecast_steps
         rate *= min(1.0, FORECAST_STEPS / max(1, steps)) / 2
         looks = max(1, chosen.validations // 3)
