@@ -143,6 +143,33 @@ def test_model_ends_at_its_best_validation_epoch_and_patience_ends_training():
     assert_same(weights(model), seen[best][1])
 
 
+def test_weights_that_training_makes_worse_are_kept_where_the_start_counts():
+    model = small_model()
+    before, goal = weights(model), WatchedGoal()
+    settings = {**SETTINGS, "learning_rate": 5.0, "clip_norm": None, "goal": goal}
+    history = fit(model, TRAIN, VALIDATION, start_counts=True, **settings)
+    start, *later = (call.result for call in goal.validations)
+    assert [report.validation_loss for report in history] == later
+    assert start < min(later)
+    assert_same(weights(model), before)
+    # Without it, the best of those that are worse.
+    other = small_model()
+    assert fit(other, TRAIN, VALIDATION, **settings) == history
+    assert not torch.equal(other.readout.projection.weight, before["readout.projection.weight"])
+
+
+def test_a_start_that_counts_changes_nothing_where_training_makes_it_better():
+    one, two = small_model(), small_model()
+    history = fit(one, TRAIN, VALIDATION, **SETTINGS)
+    assert fit(two, TRAIN, VALIDATION, start_counts=True, **SETTINGS) == history
+    assert_same(weights(one), weights(two))
+
+
+def test_patience_counts_from_the_start_if_that_is_best():
+    settings = {**SETTINGS, "epochs": 6, "learning_rate": 5.0, "clip_norm": None}
+    assert len(fit(small_model(), TRAIN, VALIDATION, start_counts=True, patience=2, **settings)) == 2
+
+
 def test_fewer_trajectories_than_particles_also_learn():
     model = small_model()
     history = fit(model, TRAIN, n_trajectories=2, **{**SETTINGS, "epochs": 15})
@@ -362,6 +389,18 @@ def assert_resumes_to_the_same_result(path, optimiser="Adam", interrupted_settin
 def test_interrupted_validation_resumes_to_the_same_result(tmp_path, at, after):
     interruption = {"goal": interrupted_goal("validate", at=at, after=after)}
     assert_resumes_to_the_same_result(tmp_path / "run.safetensors", interrupted_settings=interruption)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_an_interrupted_run_whose_start_is_best_resumes_to_it(tmp_path, at):
+    settings = {**SETTINGS, "learning_rate": 5.0, "clip_norm": None, "start_counts": True}
+    path, model = tmp_path / "run.safetensors", small_model()
+    before = weights(model)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, TRAIN, VALIDATION, checkpoint=path, goal=interrupted_goal("validate", at=at), **settings)
+    resumed = small_model()
+    fit(resumed, TRAIN, VALIDATION, checkpoint=path, **settings)
+    assert_same(weights(resumed), before)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

@@ -45,6 +45,10 @@ FIRST_CORRECTION = 0.05
 BELIEF = 0.75
 """Share of the learned corrections of the view's forecasts that is kept: what was true of training rows may end, such
 as a common growth. Measured on rows before those that panels are tested on (docs/view.md)."""
+FORECAST_STEPS = 100
+"""Steps of the stage of forecasts from which on its learning rate falls in proportion, through the local view: series
+of a panel share their dates, of which there are few, and a long way from the weights of the likelihood fits those
+dates (docs/panels.md). More steps make the same way more smoothly."""
 FEWEST_TO_WIDEN = 100
 """Held-out observations below which their coverage says too little to change the width of the noise."""
 
@@ -113,7 +117,7 @@ def train(
     """A model trained on windows, its weights and noise chosen by held-out ones; resumed from a `checkpoint` folder."""
     settings, history = panel.settings, panel.settings.input_size - 1
     windows, validation, followed = examples
-    recipe, model = _recipe(settings), settings.make_model(settings.seed)
+    recipe, model = training_recipe(settings), settings.make_model(settings.seed)
     if settings.is_local:
         with torch.no_grad():
             model.readout.projection.weight.mul_(FIRST_CORRECTION)
@@ -175,7 +179,8 @@ def _run_name(settings: Settings) -> str:
     return hashlib.sha256(json.dumps(settings.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _recipe(settings: Settings) -> Recipe:
+def training_recipe(settings: Settings) -> Recipe:
+    """The stages that these settings ask for."""
     chosen = settings.training_settings()
     first_steps = 0 if settings.is_local else 2 * chosen.likelihood_steps
     if chosen.squared_error_steps is not None:
@@ -187,7 +192,15 @@ def _recipe(settings: Settings) -> Recipe:
     # numbers of classes are no distances.
     if settings.support() is not None:
         return likelihood
-    last = replace(common, steps=chosen.forecast_steps, learning_rate=rate / 2)
+    if not settings.is_local:
+        steps = chosen.likelihood_steps if chosen.forecast_steps is None else chosen.forecast_steps
+        last = replace(common, steps=steps, learning_rate=rate / 2)
+    else:
+        # Held-out windows mostly share one stretch of time: the best of many looks at them would often be the luckiest.
+        steps = chosen.likelihood_steps // 2 if chosen.forecast_steps is None else chosen.forecast_steps
+        rate *= min(1.0, FORECAST_STEPS / max(1, steps)) / 2
+        looks = max(1, chosen.validations // 3)
+        last = replace(common, steps=steps, learning_rate=rate, validations=looks, start_counts=True)
     return replace(likelihood, squared_error=replace(common, steps=first_steps), forecast=last)
 
 

@@ -45,6 +45,7 @@ class Stage:
     em_offset: int = 0  # of the EM steps, (p + offset)^-0.6
     n_trajectories: int | None = None  # of each sequence, for the gradient; None: one for each particle
     patience: int | None = None  # stop after so many validations without a better one; None: never
+    start_counts: bool = False  # keep the weights it begins with unless others do better on validation sequences
 
     @property
     def steps_per_validation(self) -> int:
@@ -70,6 +71,7 @@ class Stage:
             n_trajectories=self.n_trajectories,
             averaging=self.averaging,
             patience=self.patience,
+            start_counts=self.start_counts,
             seed=seed,
             progress=False,
         )

@@ -84,6 +84,8 @@ class Trainer:
             is validated and kept. None: the weights as they are.
         validation_particles: particles for the validation loss; None: twice as many as in training.
         patience: stop after this many epochs without a better validation loss; None: never.
+        start_counts: the weights that training begins with count as an epoch: they are kept unless others do better on
+            validation sequences.
         checkpoint: file to save the run to and to resume it from.
         checkpoint_seconds: how often to save within an epoch; it is also saved after each and when interrupted.
         seed: of shuffling and noise.
@@ -106,6 +108,7 @@ class Trainer:
     averaging: float | None = None
     validation_particles: int | None = None
     patience: int | None = None
+    start_counts: bool = False
     checkpoint: str | Path | None = None
     checkpoint_seconds: float = 60.0
     seed: int = 0
@@ -196,6 +199,8 @@ class _Run:
                 progress_report("training", n_steps, enabled=self.trainer.progress) as report,
             ):
                 report.advance(self.at.step, self._summary())
+                if self.trainer.start_counts and self.at.step == 0 and self.validation is not None:
+                    self._keep_if_better(0, self._validation_loss(self.validation), self._weights())
                 while not self._finished():
                     self._go_on(report)
         except KeyboardInterrupt:
@@ -285,17 +290,23 @@ class _Run:
         self.between_steps = self.average is None
         with nullcontext() if self.average is None else self.average.applied():
             validation_loss = None if self.validation is None else self._validation_loss(self.validation)
-            weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+            weights = self._weights()
         epoch = EpochReport(len(self.at.history) + 1, self.at.epoch_loss / self.at.epoch_terms, validation_loss)
         self.between_steps = False
         self.at.epoch_loss, self.at.epoch_terms = 0.0, 0
         self.at.history.append(epoch)
         if validation_loss is None and self.average is not None:
             self.best_weights = weights  # nothing to choose by: the last average
-        if validation_loss is not None and validation_loss < self.at.best_loss:
-            self.at.best_epoch, self.at.best_loss = epoch.epoch, validation_loss
-            self.best_weights = weights
+        if validation_loss is not None:
+            self._keep_if_better(epoch.epoch, validation_loss, weights)
         self.between_steps = True
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def _keep_if_better(self, epoch: int, validation_loss: float, weights: dict[str, Tensor]) -> None:
+        if validation_loss < self.at.best_loss:
+            self.at.best_epoch, self.at.best_loss, self.best_weights = epoch, validation_loss, weights
 
     def _validation_loss(self, x: Tensor) -> float:
         self.model.eval()
