@@ -38,8 +38,10 @@ static void make_words(const uint32_t key[4], uint32_t draw, count block, uint32
 static void make_block(const uint32_t key[4], uint32_t draw, count block, real numbers[AT_ONCE])
 {
     uint32_t bits[AT_ONCE];
+    float quantiles[AT_ONCE];
     make_words(key, draw, block, bits);
-    for (int i = 0; i < AT_ONCE; i++) numbers[i] = (real)normal_quantile(bits[i]);
+    normal_quantiles(bits, quantiles, AT_ONCE);
+    for (int i = 0; i < AT_ONCE; i++) numbers[i] = (real)quantiles[i];
 }
 
 void normal_numbers(real *out, count first, count n, Stream stream)
