@@ -35,7 +35,7 @@ static void make_words(const uint32_t key[4], uint32_t draw, count block, uint32
     }
 }
 
-static void make_block(const uint32_t key[4], uint32_t draw, count block, real numbers[AT_ONCE])
+static void make_block(const uint32_t key[4], uint32_t draw, count block, real *restrict numbers)
 {
     uint32_t bits[AT_ONCE];
     float quantiles[AT_ONCE];
@@ -50,6 +50,10 @@ void normal_numbers(real *out, count first, count n, Stream stream)
     for (count block = first / AT_ONCE; block * AT_ONCE < first + n; block++) {
         count begin = block * AT_ONCE, from = first > begin ? first - begin : 0;
         count to = first + n - begin < AT_ONCE ? first + n - begin : AT_ONCE;
+        if (from == 0 && to == AT_ONCE) {
+            make_block(stream.key, stream.draw, block, out + begin - first);
+            continue;
+        }
         make_block(stream.key, stream.draw, block, numbers);
         memcpy(out + begin + from - first, numbers + from, (to - from) * sizeof(real));
     }
