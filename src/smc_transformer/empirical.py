@@ -15,6 +15,7 @@ from torch import Tensor
 from smc_transformer.predictive import Interval, Predictive
 from smc_transformer.smc.randomness import draw_uniform
 from smc_transformer.support.randomness import Randomness, as_generator
+from smc_transformer.support.threads import in_threads
 
 
 class Samples(Predictive):
@@ -36,7 +37,7 @@ class Samples(Predictive):
     def ordered(self) -> Float[Tensor, "batch time target sample"]:
         """The draws of each step and target in ascending order."""
         rows = np.array(self.draws.movedim(1, -1).numpy(), order="C")  # a copy, to be sorted in place
-        rows.sort(axis=-1)  # numpy sorts short rows ten times faster than torch
+        in_threads(lambda chosen: rows[chosen].sort(axis=-1), len(rows))  # numpy sorts short rows faster than torch
         return torch.from_numpy(rows)
 
     @property

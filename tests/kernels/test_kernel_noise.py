@@ -35,6 +35,10 @@ void quantiles(const uint32_t *words, float *out, count n)
 {
     for (count i = 0; i < n; i++) out[i] = normal_quantile(words[i]);
 }
+void together(const uint32_t *words, float *out, count n)
+{
+    normal_quantiles(words, out, (int)n);
+}
 """
 
 
@@ -80,10 +84,10 @@ def test_numbers_are_quantiles_at_the_words_of_their_place_and_seed(seed, dtype,
     np.testing.assert_allclose(found, expected[:-7], atol=1e-5, rtol=0)
 
 
-@pytest.fixture(scope="module")
-def quantiles(compiled):
-    """The kernel's quantile function and scipy's, of the same words."""
-    function = compiled(QUANTILES).quantiles
+@pytest.fixture(scope="module", params=["quantiles", "together"])
+def quantiles(compiled, request):
+    """The kernel's quantile function, of one word or of many, and scipy's, of the same words."""
+    function = getattr(compiled(QUANTILES), request.param)
 
     def evaluate(words):
         words, found = np.ascontiguousarray(words, dtype=np.uint32), np.empty(len(words), dtype=np.float32)

@@ -35,6 +35,7 @@ from smc_transformer.smc.weights import uniform_log_weights
 from smc_transformer.support import processes
 from smc_transformer.support.checks import shown
 from smc_transformer.support.randomness import check_seed
+from smc_transformer.support.threads import in_threads
 
 logger = logging.getLogger(__name__)
 
@@ -317,17 +318,21 @@ class Fitted:
         spreads = np.stack([np.atleast_2d(scaler.spread) for scaler in scalers]) * widths[:, None]
         with np.errstate(over="ignore"):  # a variance may be infinite where its values are not
             squares = torch.from_numpy(spreads**2)
-        paths = np.empty(futures.paths[..., :n_targets].shape)
-        for number, (name, scaler) in enumerate(zip(names, scalers, strict=True)):
-            # One by one, as each fits into a processor's cache.
-            own = futures.paths[number, None, ..., :n_targets].double().numpy()
-            own = persistent(stretched(own, widths), self.panel.persistence)[0]
-            if np.isnan(own).any():
-                raise ValueError(
-                    f"the forecast of series {shown(name)} is not a number: its state or the weights of the model are "
-                    f"beyond what can be computed; fit the model again"
-                )
-            paths[number] = to_table(own, scaler, self.panel.positive)
+        drawn = futures.paths[..., :n_targets].numpy()
+        paths = np.empty(drawn.shape)
+
+        def finish(chosen: slice) -> None:
+            for number in range(len(names))[chosen]:  # one by one, as each fits into a processor's cache
+                own = drawn[number, None].astype(float)
+                own = persistent(stretched(own, widths), self.panel.persistence)[0]
+                if np.isnan(own).any():
+                    raise ValueError(
+                        f"the forecast of series {shown(names[number])} is not a number: its state or the weights of "
+                        f"the model are beyond what can be computed; fit the model again"
+                    )
+                paths[number] = to_table(own, scalers[number], self.panel.positive)
+
+        in_threads(finish, len(names))
         equal = uniform_log_weights(futures.first[..., 0])
         return Forecast(
             names=names,

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 from smc_transformer.forecaster.fleet import Fleet
 from smc_transformer.forecaster.following import Follower, meet_known
 from smc_transformer.forecaster.table import Name, TableError
+from smc_transformer.inference import engine
 from smc_transformer.inference.conditioned_paths import ConditionedPaths, UnreachableError, conditioned_paths
 from smc_transformer.inference.paths import check_paths, draw_paths, sequences_at_once
 from smc_transformer.inference.state import ParticleState
@@ -40,10 +41,14 @@ def draw_futures(
     """Draw paths of each series with its known inputs, from its particles, which stay as they are."""
     network, settings = follower
     order, found = [], []
-    for chosen, state, later in _parts(follower, fleet, names, known, n_paths):
+    horizon = known.shape[1]
+    in_c = engine.can_draw_paths(network, known, generator) and engine.can_seed_paths(network, known)
+    at_once = sequences_at_once(network, n_paths, horizon, made_in_c=in_c)
+    for chosen, state, later in _parts(follower, fleet, names, known, n_paths, at_once):
         order += chosen
         own = in_stage(rows_of(generator, chosen), 0, state.position)
-        paths, _ = spread(network, settings, state, n_paths, known.shape[1], own)
+        # C keeps keys and values of its own; a state makes room for more as they come.
+        paths, _ = spread(network, settings, state, n_paths, 1 if in_c else horizon, own)
         targets, parameters = draw_paths(network, paths, later, own)
         components = network.observation.components(parameters)
         between, within = _moments(components.mean, components.variance)
@@ -63,8 +68,9 @@ def draw_scenario(
     generator: Generator | None,
 ) -> ConditionedPaths:
     """The same with values that are given (NaN: not given), in the model's units."""
-    order, found = [], []
-    for chosen, state, later in _parts(follower, fleet, names, known, n_paths):
+    network, order, found = follower.network, [], []
+    at_once = sequences_at_once(network, n_paths, known.shape[1])
+    for chosen, state, later in _parts(follower, fleet, names, known, n_paths, at_once):
         order += chosen
         try:
             own = in_stage(rows_of(generator, chosen), 0, state.position)
@@ -89,13 +95,16 @@ def _moments(
 
 
 def _parts(
-    follower: Follower, fleet: Fleet, names: Sequence[Name], known: Float[Tensor, "series horizon known"], n_paths: int
+    follower: Follower,
+    fleet: Fleet,
+    names: Sequence[Name],
+    known: Float[Tensor, "series horizon known"],
+    n_paths: int,
+    at_once: int,
 ) -> Iterator[tuple[list[int], ParticleState, Float[Tensor, "part horizon known"]]]:
     """Series that are drawn together: their numbers, a copy of their particles, and the inputs after each step."""
     network = follower.network
-    n_steps = known.shape[1]
-    check_paths(network, len(names), n_paths, n_steps)
-    at_once = sequences_at_once(network, n_paths, n_steps)
+    check_paths(network, len(names), n_paths, known.shape[1])
     # The known inputs of a step come before it; nothing comes after the last one.
     later = torch.cat((known[:, 1:], torch.zeros_like(known[:, :1])), dim=1)
     for numbers in fleet.groups(names):

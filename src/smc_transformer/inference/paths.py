@@ -144,8 +144,14 @@ def path_numbers(network: Network, n_paths: int, length: int) -> int:
     return (4 + 2 * (1 + network.config.encoder_layers)) * n_paths * length * network.config.d_model
 
 
-def sequences_at_once(network: Network, n_paths: int, horizon: int) -> int:
-    """How many sequences are done together, whose paths go on from particles: with what these remember."""
+def sequences_at_once(network: Network, n_paths: int, horizon: int, *, made_in_c: bool = False) -> int:
+    """How many sequences are done together, whose paths go on from particles: with what these remember.
+
+    Where C draws the paths and makes their noise, hardly more than draws and parameters is held.
+    """
+    if made_in_c:
+        of_a_step = 4 * network.config.n_targets + 2 * network.observation.n_parameters
+        return chunk_size(NUMBERS_AT_ONCE, n_paths * (4 * network.config.d_model + horizon * of_a_step))
     remembered = network.config.window or 64
     return chunk_size(NUMBERS_AT_ONCE, path_numbers(network, n_paths, horizon + remembered))
 

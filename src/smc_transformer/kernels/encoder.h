@@ -44,18 +44,10 @@ SHARED void prepare_encoder_rows(EncoderRows *rows, const Encoder *encoder, coun
     rows->recalled = scratch(n_rows * padded(3 * encoder->d));
 }
 
-/* 1 / (1 + exp(-x)) and tanh(x) without branches, by the exponential of a number below 0. */
-static inline real sigmoid(real x)
-{
-    real small = exp_negative(x < 0 ? x : -x), share = 1 / (1 + small);
-    return x < 0 ? small * share : share;
-}
+/* 1 / (1 + exp(-x)) and tanh(x) = 2 / (1 + exp(-2 x)) - 1 without branches; 87: beyond it floats are 0 and 1. */
+static inline real sigmoid(real x) { return 1 / (1 + exp_negative(x < -87 ? 87 : -x)); }
 
-static inline real hyperbolic_tangent(real x)
-{
-    real small = exp_negative(x < 0 ? 2 * x : -2 * x), size = (1 - small) / (1 + small);
-    return x < 0 ? -size : size;
-}
+static inline real hyperbolic_tangent(real x) { return 2 * sigmoid(2 * x) - 1; }
 
 /* The inputs u of one row, from what it sees and what it saw before. */
 static inline void see(const Encoder *encoder, const real *x, const real *previous, real *u)

@@ -35,11 +35,13 @@ static void make_words(const uint32_t key[4], uint32_t draw, count block, uint32
     }
 }
 
-static void make_block(const uint32_t key[4], uint32_t draw, count block, real numbers[AT_ONCE])
+static void make_block(const uint32_t key[4], uint32_t draw, count block, real *restrict numbers)
 {
     uint32_t bits[AT_ONCE];
+    float quantiles[AT_ONCE];
     make_words(key, draw, block, bits);
-    for (int i = 0; i < AT_ONCE; i++) numbers[i] = (real)normal_quantile(bits[i]);
+    normal_quantiles(bits, quantiles, AT_ONCE);
+    for (int i = 0; i < AT_ONCE; i++) numbers[i] = (real)quantiles[i];
 }
 
 void normal_numbers(real *out, count first, count n, Stream stream)
@@ -48,6 +50,10 @@ void normal_numbers(real *out, count first, count n, Stream stream)
     for (count block = first / AT_ONCE; block * AT_ONCE < first + n; block++) {
         count begin = block * AT_ONCE, from = first > begin ? first - begin : 0;
         count to = first + n - begin < AT_ONCE ? first + n - begin : AT_ONCE;
+        if (from == 0 && to == AT_ONCE) {
+            make_block(stream.key, stream.draw, block, out + begin - first);
+            continue;
+        }
         make_block(stream.key, stream.draw, block, numbers);
         memcpy(out + begin + from - first, numbers + from, (to - from) * sizeof(real));
     }

@@ -85,7 +85,10 @@ typedef struct {
     real *embedding;            /* (1 + steps, block, d): the state of a GRU before each step, and after the last */
     real *query, *context;      /* (steps, block, d) */
     real *white;                /* (steps, block, n_targets): root draw, times the scale once there is one */
-    real *keys, *values;        /* (block, steps, d), as `attend` reads them */
+    real *keys, *values;        /* (block, steps, d): a path's own */
+    /* What a step may attend to, slot s in place s % ring, so that a step reads whole vectors and no more of them than
+       the window has: keys as columns (block, d, ring), values (block, ring, d), and which places are seen, as 1. */
+    real *ring_keys, *ring_values, *seen;
     real *inputs;               /* (2 + steps, block, n_inputs): the one before the first, and all from then on */
     real *shares, *row;         /* of one query */
     real *noise;                /* (4, block, d): of one step, if it is made here */
@@ -96,6 +99,12 @@ typedef struct {
 } PathWorkspace;
 
 enum { N_PARTS = sizeof(PathWorkspace) / sizeof(real *) };
+
+static inline count ring_of(const Paths *p)
+{
+    count slots = p->past_slots + p->steps;
+    return padded(p->window && p->window < slots ? p->window : slots);
+}
 
 static int prepare_paths(PathWorkspace *work, const Paths *p, const Layer *layer, const Encoder *encoder, int back)
 {
@@ -118,8 +127,11 @@ static int prepare_paths(PathWorkspace *work, const Paths *p, const Layer *layer
     work->white = scratch(rows * p->n_targets);
     work->keys = scratch(BLOCK * p->steps * d);
     work->values = scratch(BLOCK * p->steps * d);
+    work->ring_keys = scratch(BLOCK * d * ring_of(p));
+    work->ring_values = scratch(BLOCK * ring_of(p) * d);
+    work->seen = scratch(ring_of(p));
     work->inputs = scratch((2 + p->steps) * BLOCK * p->n_inputs);
-    work->shares = scratch(p->steps + p->past_slots);
+    work->shares = scratch(padded(p->steps + p->past_slots));
     work->row = scratch(2 * stride + p->steps + p->past_slots);
     work->noise = scratch(4 * BLOCK * d);
     work->query_gradient = scratch(room * stride);
@@ -145,12 +157,18 @@ static inline count path_of(const Block *block, count row)
     return block->first + (row < block->n_rows ? row : block->n_rows - 1);
 }
 
+/* The oldest slot that step t of a path of the block attends to, counted from the first slot of its past. */
+static inline count first_visible(const Paths *p, const Block *block, count t)
+{
+    count last = p->n_past[block->sequence] + t;
+    return p->window && last >= p->window ? last + 1 - p->window : 0;
+}
+
 /* The slots that step t of a row attends to: its own, and those before the first step. */
 static int visible(const Paths *p, const PathWorkspace *work, const Block *block, const count *own_row, count row, count t,
                    count d, Slots out[2])
 {
-    count n_past = p->n_past[block->sequence];
-    count first = p->window && n_past + t >= p->window ? n_past + t + 1 - p->window : 0;
+    count n_past = p->n_past[block->sequence], first = first_visible(p, block, t);
     count own_first = first > n_past ? first - n_past : 0;
     out[0] = (Slots){work->keys + row * p->steps * d, work->values + row * p->steps * d, own_row, own_first, t + 1,
                      p->steps};
@@ -159,6 +177,105 @@ static int visible(const Paths *p, const PathWorkspace *work, const Block *block
     out[1] = (Slots){p->past_keys + base * p->past_slots * d, p->past_values + base * p->past_slots * d,
                      p->past_trajectories + (base + p->parents[path]) * p->past_slots, first, n_past, p->past_slots};
     return 2;
+}
+
+/* Put a key and a value of a row into its ring. */
+static inline void keep(const PathWorkspace *work, count ring, count row, count slot, const real *key, const real *value,
+                        count d)
+{
+    count place = slot % ring;
+    memcpy(work->ring_values + (row * ring + place) * d, value, d * sizeof(real));
+    real *column = work->ring_keys + row * d * ring + place;
+    for (count i = 0; i < d; i++) column[i * ring] = key[i];
+}
+
+/* Keys and values before the first step, as far as they are ever seen. */
+static void keep_past(const Paths *p, const PathWorkspace *work, const Block *block, count row, count d)
+{
+    count base = block->sequence * p->past_particles, path = block->sequence * p->paths + path_of(block, row);
+    const count *trajectory = p->past_trajectories + (base + p->parents[path]) * p->past_slots;
+    for (count s = first_visible(p, block, 0); s < p->n_past[block->sequence]; s++) {
+        count slot = ((base + trajectory[s]) * p->past_slots + s) * d;
+        keep(work, ring_of(p), row, s, p->past_keys + slot, p->past_values + slot, d);
+    }
+}
+
+/* out = x . columns for two vectors of columns, or the last one. */
+static inline void column_products(const real *restrict x, const real *restrict columns, count stride, count size,
+                                   real *restrict out)
+{
+    count s = 0;
+    for (; s + 2 * LANES <= stride; s += 2 * LANES) {
+        vector sums[4] = {{0}, {0}, {0}, {0}}; /* as each addition waits for the one before */
+        count i = 0;
+        for (; i + 2 <= size; i += 2)
+            for (int part = 0; part < 4; part++)
+                sums[part] += x[i + part / 2] * load(columns + (i + part / 2) * stride + s + part % 2 * LANES);
+        for (int part = 0; i < size && part < 2; part++) sums[part] += x[i] * load(columns + i * stride + s + part * LANES);
+        store(out + s, sums[0] + sums[2]);
+        store(out + s + LANES, sums[1] + sums[3]);
+    }
+    for (; s < stride; s += LANES) {
+        vector sum = {0};
+        for (count i = 0; i < size; i++) sum += x[i] * load(columns + i * stride + s);
+        store(out + s, sum);
+    }
+}
+
+/* The context of a row's query over its ring, whose places first, ..., last - 1 (twice, the first of them maybe none)
+   are seen: sum of softmax(q . k / sqrt(r)) v, head by head. */
+static void attend_ring(const PathWorkspace *work, count ring, const count places[4], count d, count size, real root,
+                        count row, const real *restrict query, real *restrict context)
+{
+    real *restrict shares = work->shares;
+    const real *restrict seen = work->seen;
+    for (count offset = 0; offset < d; offset += size) {
+        real tops[LANES], top = -INFINITY;
+        column_products(query + offset, work->ring_keys + (row * d + offset) * ring, ring, size, shares);
+        for (int lane = 0; lane < LANES; lane++) tops[lane] = -INFINITY;
+        for (count i = 0; i < ring; i += LANES)
+            for (int lane = 0; lane < LANES; lane++) {
+                real score = seen[i + lane] > 0 ? shares[i + lane] : -INFINITY;
+                shares[i + lane] = score;
+                tops[lane] = score > tops[lane] ? score : tops[lane];
+            }
+        for (int lane = 0; lane < LANES; lane++) top = tops[lane] > top ? tops[lane] : top;
+        for (count i = 0; i < ring; i++) shares[i] = exp_negative(root * (shares[i] - top));
+        real share = 1 / total(shares, ring);
+        const real *values = work->ring_values + row * ring * d + offset;
+        count i = 0;
+        for (; i + LANES <= size; i += LANES) {
+            vector sum = {0}, odd = {0};
+            for (int part = 0; part < 4; part += 2) {
+                count s = places[part], last = places[part + 1];
+                for (; s + 2 <= last; s += 2) {
+                    sum += shares[s] * load(values + s * d + i);
+                    odd += shares[s + 1] * load(values + (s + 1) * d + i);
+                }
+                if (s < last) sum += shares[s] * load(values + s * d + i);
+            }
+            store(context + offset + i, (sum + odd) * share);
+        }
+        for (; i < size; i++) {
+            real sum = 0;
+            for (int part = 0; part < 4; part += 2)
+                for (count s = places[part]; s < places[part + 1]; s++) sum += shares[s] * values[s * d + i];
+            context[offset + i] = sum * share;
+        }
+    }
+}
+
+/* The contexts of the queries of step t of all rows. */
+static void attend_block(const Paths *p, const Layer *layer, const PathWorkspace *work, const Block *block, count t,
+                         const real *query, real *context)
+{
+    count d = layer->d, size = d / layer->heads, ring = ring_of(p), first = first_visible(p, block, t);
+    count n = p->n_past[block->sequence] + t + 1 - first, from = first % ring, beyond = from + n - ring;
+    const count places[4] = {0, beyond > 0 ? beyond : 0, from, beyond > 0 ? ring : from + n};
+    for (count i = 0; i < ring; i++) work->seen[i] = i < places[1] || (i >= places[2] && i < places[3]);
+    real root = 1 / square_root(size);
+    for (count row = 0; row < BLOCK; row++)
+        attend_ring(work, ring, places, d, size, root, row, query + row * padded(d), context + row * padded(d));
 }
 
 /* Makes the noise of step t, if it is made here. */
@@ -192,6 +309,7 @@ static void start_block(const Paths *p, PathWorkspace *work, const Block *block,
         memcpy(work->inputs + row * n, (p->previous ? p->previous : p->last) + path * n, n * sizeof(real));
         memcpy(work->inputs + (BLOCK + row) * n, p->last + path * n, n * sizeof(real));
         if (p->hidden) memcpy(work->embedding + row * padded(d), p->hidden + path * d, d * sizeof(real));
+        keep_past(p, work, block, row, d);
     }
 }
 
@@ -212,7 +330,7 @@ static real draw_count(const Paths *p, const Block *block, count row, count t, c
 
 /* One step of a block: embed the last inputs, attend, read out, draw. `at` is where the step is kept. */
 static void take_step(const Paths *p, const Layer *layer, const Encoder *encoder, PathWorkspace *work,
-                      const Block *block, const count *own_row, count t, count at)
+                      const Block *block, count t, count at)
 {
     count d = layer->d, stride = padded(d), n = p->n_inputs, k = p->n_targets, n_known = n - k, rows = at * BLOCK;
     EncoderRows seen = {work->encoder.inputs + rows * padded(encoder->width), work->encoder.gates + rows * padded(3 * d),
@@ -244,11 +362,10 @@ static void take_step(const Paths *p, const Layer *layer, const Encoder *encoder
         multiply_add(q, layer->query_factor, eps[0], q, d);
         multiply_add(work->keys + slot, layer->key_factor, eps[1], key + row * stride, d);
         multiply_add(work->values + slot, layer->value_factor, eps[2], value + row * stride, d);
-        Slots stretches[2];
-        int n_stretches = visible(p, work, block, own_row, row, t, d, stretches);
-        attend(q, stretches, n_stretches, layer, work->shares, context + row * stride);
+        keep(work, ring_of(p), row, p->n_past[block->sequence] + t, work->keys + slot, work->values + slot, d);
         multiply_add(z, layer->attention_factor, eps[3], embedding + row * stride, d);
     }
+    attend_block(p, layer, work, block, t, query, context);
     multiply(context, d, work->weights.output, read_out.last, d);
     go_through_net(layer, &work->weights, &read_out, BLOCK);
     real out[layer->n_out];
@@ -469,7 +586,7 @@ static void draw_block(const Paths *p, const Layer *layer, const Encoder *encode
     if (p->paths - block.first < BLOCK) block.n_rows = p->paths - block.first;
     start_block(p, work, &block, layer->d);
     for (count t = 0; t < p->steps; t++) {
-        take_step(p, layer, encoder, work, &block, own_row, t, sums ? t : 0);
+        take_step(p, layer, encoder, work, &block, t, sums ? t : 0);
         if (!sums && p->hidden) /* one step is kept: what was after it is before the next */
             memcpy(work->embedding, work->embedding + state, state * sizeof(real));
     }

@@ -39,7 +39,9 @@ def _dealt_anew(
     mixed = np.sqrt(1 - share) * places + np.sqrt(share) * usual
     draws.sort(axis=-1)
     dealt = np.empty_like(draws)
-    np.put_along_axis(dealt, mixed.argsort(axis=-1), draws, axis=-1)
+    order = mixed.argsort(axis=-1)
+    for step in np.ndindex(draws.shape[:-1]):
+        dealt[step][order[step]] = draws[step]
     return np.moveaxis(dealt, -1, 0)
 
 
