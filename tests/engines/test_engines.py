@@ -42,6 +42,13 @@ def test_numbers_are_those_of_pandas(cluster, fitted, verb):
     assert_same_bits(cluster.get(found), in_order(expected))
 
 
+@pytest.mark.parametrize("cluster", ENGINES, indirect=True)
+@pytest.mark.parametrize("n_partitions", [1, 7])
+def test_numbers_do_not_depend_on_the_partition(cluster, fitted, n_partitions):
+    found = fitted.predict(cluster.put(TABLE, n_partitions), n_paths=5)
+    assert_same_bits(cluster.get(found), in_order(fitted.predict(TABLE, n_paths=5)))
+
+
 def test_days_come_back_as_days(cluster):
     dated = TABLE.assign(ds=pd.Timestamp("2024-02-01") + pd.to_timedelta(TABLE["ds"], unit="D"))
     daily = make(freq="D").fit(head(dated, 17), progress=False)
