@@ -80,10 +80,11 @@ def test_a_wrong_series_is_told_and_the_others_go_on(cluster, fitted):
     assert_same_bits(cluster.get(found.table), in_order(expected.table))
 
 
-def test_without_collecting_a_wrong_series_is_an_error(cluster, fitted):
+def test_without_collecting_a_wrong_series_is_an_error_when_it_is_computed(cluster, fitted):
     wrong = TABLE.assign(y=TABLE["y"].mask(TABLE["unique_id"] == "c", np.inf))
+    lazy = fitted.predict(cluster.put(wrong), n_paths=5)
     with pytest.raises(Exception, match="infinite"):
-        cluster.get(fitted.predict(cluster.put(wrong), n_paths=5))
+        cluster.get(lazy)
 
 
 def test_what_an_engine_cannot_do_is_said(cluster, fitted):

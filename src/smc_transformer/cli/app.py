@@ -42,8 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_standard_files()
     parser = make_parser()
     if not (sys.argv[1:] if arguments is None else arguments):
-        parser.print_help(sys.stderr)
-        return 2
+        parser.exit(2, parser.format_help())
     options = parser.parse_args(arguments)
     try:
         with _shown_log(options.run.__module__) if hasattr(options, "verbose") else nullcontext():
