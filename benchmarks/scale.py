@@ -2,7 +2,8 @@
 
     python -m benchmarks.scale rates --out rates.json                    # each verb, one thread, no engine
     python -m benchmarks.scale spark --series 20000 --out spark.json     # predict on local[2], from Parquet to Parquet
-                                                                         # (--partitions 100: ten to a tenth)
+                                                                         # (--partitions 100: ten to a tenth; meanwhile
+                                                                         # scale_run/tenths.json has those over)
     torchrun --nproc-per-node 2 -m benchmarks.scale training --out training.json
 
 Series are simulated, and the model has its default size; its weights are those of a short training, as speed does not
@@ -15,6 +16,7 @@ import json
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -94,16 +96,14 @@ def measure_spark(options):
     table = session.read.parquet(str(folder / "in"))
     done = threading.Event()
     started = time.time()
-    with (folder / "workers.jsonl").open("w") as lines:
-        watcher = threading.Thread(target=_watch, args=(folder / "out", lines, started, done))
-        watcher.start()
-        try:
-            forecaster.predict(table, n_paths=options.paths).write.parquet(str(folder / "out"))
-            ended = time.time()
-        finally:
-            done.set()
-            watcher.join()
-    ends = sorted(file.stat().st_mtime - started for file in (folder / "out").rglob("*.parquet"))
+    watcher = threading.Thread(target=_watch, args=(options, started, done))
+    watcher.start()
+    try:
+        forecaster.predict(table, n_paths=options.paths).write.parquet(str(folder / "out"))
+        ended = time.time()
+    finally:
+        done.set()
+        watcher.join()
     written = session.read.parquet(str(folder / "out")).select("unique_id").distinct().count()
     session.stop()
     return {
@@ -112,36 +112,46 @@ def measure_spark(options):
         "series written": written,
         "paths": options.paths,
         "seconds": ended - started,
-        "partitions written after seconds": ends,
-        "tenths": _tenths(folder / "workers.jsonl", ends, options.series),
+        **json.loads((folder / "tenths.json").read_text()),
     }
 
 
-def _watch(out, lines, started, done):
-    """Every five seconds a line: what is written, and what each Python worker holds and has used."""
-    while not done.wait(5.0):
-        seen = {pid: usage._asdict() for pid, usage in workers().items()}
-        n_written = sum(1 for _ in out.rglob("*.parquet"))
-        lines.write(json.dumps({"seconds": time.time() - started, "partitions begun": n_written, "workers": seen}))
-        lines.write("\n")
-        lines.flush()
+def _watch(options, started, done):
+    """Every five seconds: what each Python worker holds and has used; the tenths that are over are on the disk."""
+    samples, told, last = [], 0, False
+    while not last:
+        last = done.wait(5.0)
+        samples.append((time.time() - started, workers()))
+        ends = _ends(options.folder / "out", started)
+        n_tenths = 10 * len(ends) // options.partitions
+        if n_tenths > told or last:
+            told = n_tenths
+            found = {"partitions written after seconds": ends, "tenths": _tenths(samples, ends, options)}
+            (options.folder / "tenths.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
-def _tenths(path, ends, n_series):
-    """For each tenth of the partitions: its time, what workers have used for it, and the most that one held.
+def _ends(out, started):
+    """When each partition was whole, in order: Spark writes it in the folder of an attempt, and moves it then."""
+    found = []
+    for file in out.rglob("*.parquet"):
+        if not any(part.startswith("attempt") for part in file.parts):
+            with suppress(FileNotFoundError):  # moved again when all are whole
+                found.append(file.stat().st_mtime - started)
+    return sorted(found)
+
+
+def _tenths(samples, ends, options):
+    """For each tenth that is over: its time, what workers have used for it, and the most that one held.
 
     The first tenth begins with the first partition written: the shuffle, and the imports of the workers, go before.
     """
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    times, used = [line["seconds"] for line in lines], _used(lines)
-    found, start = [], ends[0]
-    for tenth in range(1, 11):
-        end = ends[max(1, round(tenth * len(ends) / 10)) - 1]
-        held = [
-            one["megabytes"] for line in lines if start <= line["seconds"] <= end for one in line["workers"].values()
-        ]
+    times, used = [seconds for seconds, _ in samples], _used([seen for _, seen in samples])
+    found, start = [], ends[0] if ends else 0.0
+    for tenth in range(1, 10 * len(ends) // options.partitions + 1):
+        end = ends[max(1, round(tenth * options.partitions / 10)) - 1]
+        held = [one.megabytes for seconds, seen in samples if start <= seconds <= end for one in seen.values()]
         cpu = float(np.interp(end, times, used) - np.interp(start, times, used))
-        done = sum(start < one <= end for one in ends) * n_series / len(ends)
+        done = sum(start < one <= end for one in ends) * options.series / options.partitions
         rate = done / cpu if cpu > 0 else None
         seconds = {"seconds": end - start, "cpu seconds of workers": cpu, "series a cpu second": rate}
         found.append({"series": done, **seconds, "most MB of a worker": max(held, default=None)})
@@ -149,11 +159,11 @@ def _tenths(path, ends, n_series):
     return found
 
 
-def _used(lines):
+def _used(samples):
     """Seconds of the processor up to each sample, of all workers that there have been."""
     known, found = {}, []
-    for line in lines:
-        known.update({pid: one["cpu_seconds"] for pid, one in line["workers"].items()})
+    for seen in samples:
+        known.update({pid: one.cpu_seconds for pid, one in seen.items()})
         found.append(sum(known.values()))
     return found
 

@@ -77,7 +77,7 @@ def test_version(capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nonsense"], ["demo", "--epochs", "0"], ["demo", "--dataset", "model9"], ["demo", "--seed", "-1"]],
+    [["nonsense"], ["demo", "--epochs", "0"], ["demo", "--dataset", "model9"], ["demo", "--seed", "-1"]],
 )
 def test_wrong_usage_exits_with_two_and_says_why(arguments, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -42,3 +42,10 @@ def test_the_snippets_run(tmp_path, monkeypatch):
     assert names["paths"].shape == (len(names["test"]), 1000, 12, 1)
     assert (names["lower"] < names["upper"]).all()
     assert names["state"].n_observed == 1
+
+
+def test_the_site_begins_with_the_first_snippet():
+    first = r"```python\n.*?```"
+    home = README.with_name("docs") / "README.md"
+    found, expected = (re.search(first, path.read_text(encoding="utf-8"), re.DOTALL) for path in (home, README))
+    assert found.group() == expected.group()

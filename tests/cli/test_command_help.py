@@ -59,6 +59,38 @@ def test_wrong_usage_is_2(arguments, capsys, tmp_path, model, monkeypatch):
     assert fails(capsys, 2, *arguments)
 
 
+def test_wrong_usage_is_told_in_two_lines_and_no_command_is_answered_by_the_help(capsys):
+    message = fails(capsys, 2, "fit", "data.csv")
+    assert message.splitlines() == [
+        "smct fit: error: the following arguments are required: --out, --horizon",
+        "smct fit --help says how it is used",
+    ]
+    assert "a first forecast" in fails(capsys, 2)
+    assert "such as 80" in fails(capsys, 2, "predict", "model", "--level", "0.8")
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        (("fit",), "smct fit DATA --out OUT --horizon HORIZON [options]"),
+        (("score",), "smct score MODEL (--data FILE | --new FILE) [options]"),
+        (("experiment", "run"), "smct experiment run {synthetic,realworld,all} [options]"),
+        ((), "smct COMMAND [options]"),
+    ],
+)
+def test_the_help_begins_with_what_must_be_given(capsys, command, usage):
+    _, out, _ = run(capsys, *command, "--help")
+    assert out.splitlines()[0] == f"usage: {usage}"
+
+
+@pytest.mark.parametrize("words", [("demo",), ("experiment", "run")])
+def test_a_default_is_told_where_there_is_one(capsys, words):
+    _, out, _ = run(capsys, *words, "--help")
+    assert "(default: " in out
+    assert "default: None" not in out
+    assert "default: False" not in out
+
+
 def test_a_model_that_is_not_there_is_1(capsys, tmp_path):
     for command in (("predict",), ("score", "--data", "x.csv"), ("stream",), ("backtest", "--data", "x.csv")):
         message = fails(capsys, 1, command[0], tmp_path / "nowhere", *command[1:])

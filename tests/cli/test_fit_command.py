@@ -106,12 +106,13 @@ def _without(column):
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        (_without("y"), ["which column is to be forecast?", "none called 'y'"]),
-        (_without("ds"), ["no column 'ds'"]),
+        (_without("y"), ["which column is to be forecast?", "none called 'y'", "--target sales"]),
+        (_without("ds"), ["no column 'ds'; it has ['unique_id', 'y']", "--time"]),
+        (_without("ds").drop(columns="unique_id").assign(n=1), ["no column 'ds'; it has ['y', 'n']"]),
         (waves(30).assign(y=["one"] * 30), ["column 'y'", "'one'", "row 0"]),
         (waves(30).iloc[[0, 2, 1, *range(3, 30)]], ["series 'a'", "not sorted", "row 1"]),
         (waves(30).iloc[[0, 1, 1, *range(2, 30)]], ["series 'a'", "same time", "row 1"]),
-        (waves(30).assign(ds=["yesterday"] * 30), ["column 'ds'", "row 0", "yesterday"]),
+        (waves(30).assign(ds=["yesterday"] * 30), ["column 'ds'", "row 0", "yesterday", "--time-format"]),
         (waves(30).assign(ds=[None] * 5 + list(range(25))), ["column 'ds'", "row 0"]),
         (waves(30).assign(ds=[0.5 + row for row in range(30)]), ["column 'ds'", "float64"]),
         (waves(30).assign(y=float("inf")), ["series 'a'", "column 'y'", "infinite"]),

@@ -49,6 +49,7 @@ def test_pictures(capsys, model, data, tmp_path):
     assert "score.svg: picture" in out
     assert "b: y" in (tmp_path / "score.svg").read_text() or "<svg" in (tmp_path / "score.svg").read_text()
     assert "'z'" in fails(capsys, 1, "predict", model, "--plot", tmp_path / "x.png", "--series", "z")
+    assert "give --plot as well" in fails(capsys, 2, "predict", model, "--series", "a")
     message = fails(capsys, 1, "predict", model, "--plot", tmp_path / "x.docx", "--out", tmp_path / "x.csv")
     assert "x.docx" in message
 

@@ -40,7 +40,7 @@ def pytest_runtest_protocol(item):
 
 
 class Cluster:
-    """An engine that runs, and how a test puts tables in and gets them out."""
+    """An engine that runs, and how a test puts tables in, in how many partitions, and gets them out."""
 
     def __init__(self, name, put, address=None):
         self.name, self.put, self.address = name, put, address
@@ -54,7 +54,12 @@ class Cluster:
 @contextmanager
 def running_spark():
     session = local_spark(partitions=3, memory="1g")
-    yield Cluster("spark", lambda table: session.createDataFrame(table).repartition(3), "local[2,4]")
+
+    def put(table, n_partitions=3):
+        session.conf.set("spark.sql.shuffle.partitions", n_partitions)
+        return session.createDataFrame(table).repartition(n_partitions)
+
+    yield Cluster("spark", put, "local[2,4]")
     session.stop()
 
 
@@ -66,8 +71,8 @@ def running_dask():
     workers = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with LocalCluster(**workers) as cluster, Client(cluster):
 
-        def put(table):
-            return dask.dataframe.from_pandas(table, npartitions=4, sort=False)
+        def put(table, n_partitions=4):
+            return dask.dataframe.from_pandas(table, npartitions=n_partitions, sort=False)
 
         yield Cluster("dask", put, cluster.scheduler_address)
 
@@ -80,8 +85,12 @@ def running_ray():
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     ray.data.DataContext.get_current().enable_progress_bars = False
-    ray_engine.BUCKETS_OF_A_CORE = 2  # tables are small, and a bucket costs a task
-    yield Cluster("ray", lambda table: ray.data.from_pandas(table).repartition(4))
+
+    def put(table, n_partitions=4):
+        ray_engine.BUCKETS_OF_A_CORE = -(-n_partitions // 2)  # tables are small, and a bucket costs a task
+        return ray.data.from_pandas(table).repartition(n_partitions)
+
+    yield Cluster("ray", put)
     ray.shutdown()
 
 

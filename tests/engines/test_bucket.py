@@ -52,6 +52,12 @@ def test_a_stream_of_rows_is_answered_some_series_at_a_time(fitted, monkeypatch)
     assert [len(part) for part in parts(TABLE, "unique_id")] == [30, 24, 40, 26, 33]
     monkeypatch.setattr(bucket, "ROWS_AT_ONCE", 60)
     assert [len(part) for part in parts(TABLE, "unique_id")] == [54, 40, 59]
+    monkeypatch.setattr(bucket, "SERIES_AT_ONCE", 1)
+    assert [len(part) for part in parts(TABLE, "unique_id")] == [30, 24, 40, 26, 33]
+    monkeypatch.setattr(bucket, "ROWS_AT_ONCE", 1000)
+    monkeypatch.setattr(bucket, "SERIES_AT_ONCE", 2)
+    assert [len(part) for part in parts(TABLE, "unique_id")] == [54, 66, 33]
+    assert_same_bits(shipped(TABLE), fitted.score(TABLE))
 
 
 def test_a_process_reads_the_model_once(fitted):

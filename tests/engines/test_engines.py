@@ -42,6 +42,13 @@ def test_numbers_are_those_of_pandas(cluster, fitted, verb):
     assert_same_bits(cluster.get(found), in_order(expected))
 
 
+@pytest.mark.parametrize("cluster", ENGINES, indirect=True)
+@pytest.mark.parametrize("n_partitions", [1, 7])
+def test_numbers_do_not_depend_on_the_partition(cluster, fitted, n_partitions):
+    found = fitted.predict(cluster.put(TABLE, n_partitions), n_paths=5)
+    assert_same_bits(cluster.get(found), in_order(fitted.predict(TABLE, n_paths=5)))
+
+
 def test_days_come_back_as_days(cluster):
     dated = TABLE.assign(ds=pd.Timestamp("2024-02-01") + pd.to_timedelta(TABLE["ds"], unit="D"))
     daily = make(freq="D").fit(head(dated, 17), progress=False)
@@ -73,10 +80,11 @@ def test_a_wrong_series_is_told_and_the_others_go_on(cluster, fitted):
     assert_same_bits(cluster.get(found.table), in_order(expected.table))
 
 
-def test_without_collecting_a_wrong_series_is_an_error(cluster, fitted):
+def test_without_collecting_a_wrong_series_is_an_error_when_it_is_computed(cluster, fitted):
     wrong = TABLE.assign(y=TABLE["y"].mask(TABLE["unique_id"] == "c", np.inf))
+    lazy = fitted.predict(cluster.put(wrong), n_paths=5)
     with pytest.raises(Exception, match="infinite"):
-        cluster.get(fitted.predict(cluster.put(wrong), n_paths=5))
+        cluster.get(lazy)
 
 
 def test_what_an_engine_cannot_do_is_said(cluster, fitted):

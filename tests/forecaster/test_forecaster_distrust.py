@@ -150,5 +150,5 @@ def test_runs():
 
 
 def test_levels_are_percentages(fitted):
-    with pytest.raises(ValueError, match="level is a percentage strictly between 0 and 100, got 100"):
+    with pytest.raises(ValueError, match="level is a percentage, such as 80, from 1 to below 100, got 100"):
         fitted.update(series("a", [1.0], start=60), distrust=100)

@@ -105,6 +105,8 @@ def test_a_table_without_names_is_one_series(monkeypatch):
 def test_without_names_several_series_are_not_guessed():
     with pytest.raises(TableError, match="has no column 'store'"):
         make(id_column="store").fit(walks(30).drop(columns="unique_id"), progress=False)
+    with pytest.raises(TableError, match=r"has no column 'ds'; it has \['day', 'y'\]: say which one holds the times"):
+        make().fit(walks(30).drop(columns="unique_id").rename(columns={"ds": "day"}), progress=False)
     with pytest.raises(TableError, match="two rows of the same time"):
         make().fit(walks(30, 30).sort_values("ds").drop(columns="unique_id"), progress=False)
     fitted = make().fit(walks(30, 30), progress=False)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from smc_transformer._version import __version__
 from smc_transformer.cli.commands import backtest, fit, predict, report, score, serve, stream
@@ -40,7 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A short spin costs nothing elsewhere. Must be set before torch is imported; the user's own setting wins.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     _open_standard_files()
-    options = make_parser().parse_args(arguments)
+    parser = make_parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.exit(2, parser.format_help())
+    options = parser.parse_args(arguments)
     try:
         with _shown_log(options.run.__module__) if hasattr(options, "verbose") else nullcontext():
             code = options.run(options) or 0
@@ -94,6 +97,30 @@ class Parser(argparse.ArgumentParser):
         # Absent unless given: the parser of a command must not undo what stands before the command.
         text = "show the log of the package on standard error, such as why the filter runs without its kernels"
         self.add_argument("--verbose", action="store_true", default=argparse.SUPPRESS, help=text)
+
+    def format_help(self) -> str:
+        """The help; above it what must be given, as all that may be given is told below."""
+        if self.usage is None:
+            self.usage = self._short_usage()
+        return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """One line on what is wrong, and one on where to read more: the usage of all options would bury both."""
+        self.exit(2, f"{self.prog}: error: {message}\n{self.prog} --help says how it is used\n")
+
+    def _short_usage(self) -> str:
+        groups = [group for group in self._mutually_exclusive_groups if group.required]
+        one_of = [" | ".join(map(_shown, group._group_actions)) for group in groups]
+        needed = [action for action in self._actions if action.required]
+        named = [_shown(action) for action in needed if action.option_strings]
+        placed = [_shown(action) for action in needed if not action.option_strings]
+        return " ".join(("%(prog)s", *placed, *named, *(f"({words})" for words in one_of), "[options]"))
+
+
+def _shown(action: argparse.Action) -> str:
+    """An argument as it is written: its name, and what stands for its value."""
+    value = action.metavar or ("{" + ",".join(action.choices) + "}" if action.choices else action.dest.upper())
+    return f"{action.option_strings[0]} {value}" if action.option_strings else str(value)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from smc_transformer.cli.errors import TableFileError, UsageError, failing, naming
 from smc_transformer.cli.options import Commands, add_command, add_json, not_negative, percentage, positive
 from smc_transformer.cli.reading import FILES, add_reading_options, read_for_model
+from smc_transformer.cli.writing import check_outputs
 
 if TYPE_CHECKING:
     from smc_transformer.forecaster import Forecaster
@@ -66,6 +67,13 @@ def add_outputs(parser: argparse.ArgumentParser, table: str, picture: str, shown
     parser.add_argument("--out", type=Path, metavar="FILE", help=f"file for {table}: CSV, TSV or Parquet by its name")
     parser.add_argument("--plot", type=Path, metavar="FILE", help=f"file for a picture of {picture}: png, svg or pdf")
     parser.add_argument("--series", nargs="+", metavar="NAME", help=f"series in the picture (default: {shown})")
+
+
+def check_files(options: argparse.Namespace) -> None:
+    """Fail before the work, not after it, if what `add_outputs` has declared could not be made."""
+    if options.series is not None and options.plot is None:
+        raise UsageError("--series chooses the series in the picture: give --plot as well")
+    check_outputs(options.out, options.plot)
 
 
 def load_model(path: Path) -> "Forecaster":

@@ -50,8 +50,10 @@ def number(text: str) -> float:
 
 
 def percentage(text: str) -> int | float:
-    """A number strictly between 0 and 100; a whole one as such."""
-    value = _number_between(text, 100)
+    """A percentage from 1 to below 100, a whole one as such: 0.8 is what other libraries call 80."""
+    value = number(text)
+    if not 1 <= value < 100:
+        raise argparse.ArgumentTypeError(f"expected a percentage, such as 80, from 1 to below 100, got {text!r}")
     return int(value) if value == int(value) else value
 
 
@@ -70,7 +72,10 @@ def duration(text: str) -> float:
 
 def probability(text: str) -> float:
     """A number strictly between 0 and 1."""
-    return _number_between(text, 1)
+    value = number(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
+    return value
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -96,14 +101,4 @@ def _whole_number(text: str, least: int) -> int:
         value = least - 1
     if value < least:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
-    return value
-
-
-def _number_between(text: str, most: int) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not 0 < value < most:
-        raise argparse.ArgumentTypeError(f"expected a number between 0 and {most}, got {text!r}")
     return value

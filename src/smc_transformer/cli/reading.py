@@ -39,7 +39,10 @@ def read_series_table(options: argparse.Namespace) -> "tuple[pd.DataFrame, str]"
     with failing(options.data):
         if _in_several_processes():
             return _read_own_series(options, id_column), id_column
+        from smc_transformer.forecaster.table import check_times
+
         table = read_table(options.data, dialect(options), text_columns=[id_column], time_column=options.time)
+        check_times(table, options.time)
         if options.id is None and ID not in table.columns:
             table.insert(0, ID, ONLY_SERIES)
         read_times(table, options.time, options.time_format)
@@ -95,7 +98,8 @@ def read_times(table: "pd.DataFrame", column: str, time_format: str | None) -> N
     if infer_dtype(table[column]) in ("date", "datetime"):  # of Parquet: nothing to be read, whatever the format
         table[column] = parse_times(table[column], column, None, TableFileError)
     elif is_string_dtype(kind) or is_object_dtype(kind):
-        table[column] = parse_times(table[column], column, time_format, TableFileError)
+        hint = "; --time-format says how others are written"
+        table[column] = parse_times(table[column], column, time_format, TableFileError, hint=hint)
     elif time_format is not None and is_numeric_dtype(kind):  # such as 20240131, which looks like a number
         table[column] = parse_times(table[column].astype("str"), column, time_format, TableFileError)
 

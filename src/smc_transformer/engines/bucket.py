@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from smc_transformer.forecaster.settings import Settings
 
 ROWS_AT_ONCE = 200_000
-"""Rows that are worked on together, at least one series: some 50 MB of tables, and some hundred series of a fleet."""
+"""Rows that are worked on together, at least one series: some 50 MB of tables."""
+SERIES_AT_ONCE = 250
+"""Series that are: particles and paths take their memory by the series, however short these are (docs/scale.md)."""
 ERROR = "error"
 """The column of reasons."""
 STATES = "states"
@@ -136,17 +138,18 @@ def in_order(table: pd.DataFrame, settings: "Settings") -> pd.DataFrame:
 
 def parts(table: pd.DataFrame, id_column: str) -> Iterator[pd.DataFrame]:
     """An ordered table in parts of whole series."""
-    if id_column not in table.columns or len(table) <= ROWS_AT_ONCE:
+    if id_column not in table.columns or len(table) == 0:
         yield table
         return
     codes = pd.factorize(table[id_column])[0]
     ends = [*(codes[1:] != codes[:-1]).nonzero()[0] + 1, len(table)]
-    start = 0
+    start, n_series = 0, 0
     for number, end in enumerate(ends):
         following = ends[number + 1] if number + 1 < len(ends) else None
-        if following is None or following - start > ROWS_AT_ONCE:
+        n_series += 1
+        if following is None or following - start > ROWS_AT_ONCE or n_series == SERIES_AT_ONCE:
             yield table.iloc[start:end].reset_index(drop=True)
-            start = end
+            start, n_series = end, 0
 
 
 def _answer(forecaster: Forecaster, call: Call, table: pd.DataFrame) -> pd.DataFrame:

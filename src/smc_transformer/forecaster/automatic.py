@@ -17,7 +17,15 @@ from smc_transformer.forecaster.frequency import infer_frequency, offset_of
 from smc_transformer.forecaster.names import as_one_series
 from smc_transformer.forecaster.periods import frequency_of
 from smc_transformer.forecaster.settings import Settings
-from smc_transformer.forecaster.table import Series, TableError, as_pandas, as_timestamps, check_columns, read_series
+from smc_transformer.forecaster.table import (
+    Series,
+    TableError,
+    as_pandas,
+    as_timestamps,
+    check_columns,
+    check_times,
+    read_series,
+)
 from smc_transformer.support import processes
 
 OPEN = ("input_size", "targets", "freq", "calendar", "scaling", "seasons")
@@ -54,10 +62,9 @@ def provisional(asked: Mapping[str, Any]) -> Settings:
 def choose(asked: Mapping[str, Any], df: Any) -> Choices:
     """All settings, from those that a user has given and a table."""
     given = {name: asked[name] for name in OPEN if asked.get(name) is not None}
-    table = as_one_series(as_pandas(df), asked["id_column"])
+    table = processes.together(partial(_checked, as_pandas(df), asked))
     words: dict[str, str] = {}
     found = dict(asked)
-    processes.together(partial(_check, table, asked))
     if "targets" not in given:
         found["targets"] = processes.made_by_first(partial(_target, table, asked))
         words["targets"] = f"column {found['targets']!r}"
@@ -108,10 +115,13 @@ def zeros_of_counts(series: Sequence[Series], n_columns: int) -> float | None:
     return None if n_values == 0 or n_others else n_zeros / n_values
 
 
-def _check(table: pd.DataFrame, asked: Mapping[str, Any]) -> None:
+def _checked(table: pd.DataFrame, asked: Mapping[str, Any]) -> pd.DataFrame:
+    check_times(table, asked["time_column"])
+    table = as_one_series(table, asked["id_column"])
     check_columns(table, (asked["id_column"], asked["time_column"]))
     if len(table) == 0:
         raise TableError("the table has no rows")
+    return table
 
 
 def _scaling(asked: Mapping[str, Any]) -> str:
@@ -132,9 +142,10 @@ def _target(table: pd.DataFrame, asked: Mapping[str, Any]) -> str:
     kinds = zip(table.columns, table.dtypes, strict=True)
     numeric = [str(name) for name, kind in kinds if name not in taken and pd.api.types.is_numeric_dtype(kind)]
     if len(numeric) != 1:
+        example = numeric[0] if numeric else "sales"
         raise TableError(
             f"which column is to be forecast? There is none called 'y', and {len(numeric)} others hold numbers "
-            f"{numeric}: name it, as in targets=[{numeric[0] if numeric else 'sales'!r}]"
+            f"{numeric}: name it, as in targets=[{example!r}] (in the shell --target {example})"
         )
     return numeric[0]
 

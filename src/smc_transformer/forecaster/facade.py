@@ -100,6 +100,13 @@ class Forecaster:
         self._seen: dict[Path, Seen] | None = None  # of the streams of folders that it knows; None after a fit
         self.report: TrainingReport | None = None
 
+    def __repr__(self) -> str:
+        steps = f"horizon={self.settings.horizon}"
+        if self._fitted is None:
+            return f"<Forecaster({steps}), not fitted>"
+        targets, n_series = ", ".join(self.settings.targets), len(self.fitted.following.series)
+        return f"<Forecaster({steps}) of {targets}, freq={self.settings.freq!r}, that follows {n_series} series>"
+
     @property
     def fitted(self) -> Fitted:
         """The trained model, the scaling, and the particles of every series after its last row."""

@@ -326,11 +326,11 @@ class Forecast:
 
 
 def check_levels(level: Numbers) -> list[Number]:
-    """Percentages between 0 and 100."""
+    """Percentages from 1 to below 100: 0.8 is what other libraries call 80, and hardly ever 0.8 % is meant."""
     levels = [level] if isinstance(level, (int, float)) else list(level)
     for percent in levels:
-        if not 0 < percent < 100:
-            raise ValueError(f"level is a percentage strictly between 0 and 100, got {percent}")
+        if not 1 <= percent < 100:
+            raise ValueError(f"level is a percentage, such as 80, from 1 to below 100, got {percent}")
     return levels
 
 

@@ -75,7 +75,10 @@ def as_pandas(table: Any) -> pd.DataFrame:
             f"pip install 'smc-transformer[parquet]' ({error})"
         ) from None
     if not isinstance(found, pd.DataFrame):  # such as one column, or a query that has not run yet
-        raise TypeError(f"expected a table of pandas, polars or pyarrow, got {type(table).__name__}")
+        raise TypeError(
+            f"expected a table of pandas, polars or pyarrow, got {type(table).__name__}; a table has columns of times, "
+            "of values, and of names where there are several series"
+        )
     return found
 
 
@@ -152,6 +155,15 @@ def check_columns(table: pd.DataFrame, columns: Sequence[str]) -> None:
     for column in columns:
         if (twice := there.count(column)) > 1:
             raise TableError(f"the table has {twice} columns {shown(column)}: which one is meant?")
+
+
+def check_times(table: pd.DataFrame, column: str) -> None:
+    """That a table which is seen for the first time has the column of times: its user may call it otherwise."""
+    if column not in (there := table.columns.tolist()):
+        raise TableError(
+            f"the table has no column {shown(column)}; it has {shown(there)}: say which one holds the times, by "
+            "time_column= (in the shell --time)"
+        )
 
 
 def filled(column: pd.Series, name: str, need: str) -> pd.Series:

@@ -13,11 +13,11 @@ CLOCKS = ("now", "today")
 
 
 def parse_times(
-    values: "pd.Series[Any]", name: str, time_format: str | None, error: type[ValueError]
+    values: "pd.Series[Any]", name: str, time_format: str | None, error: type[ValueError], *, hint: str = ""
 ) -> "pd.Series[Any]":
     """A column as timestamps, of which none is missing but those that were; an `error` names the first wrong row.
 
-    Rows are counted from 0. Text is read as `time_format` says; None: ISO 8601.
+    Rows are counted from 0. Text is read as `time_format` says; None: ISO 8601, and an error ends with the hint.
     """
     form = "ISO8601" if time_format is None else time_format
     wrong = ~np.fromiter((_may_be_time(value) for value in values), dtype=bool, count=len(values))
@@ -33,7 +33,7 @@ def parse_times(
             raise error(f"column {name!r} must hold timestamps, it cannot be read as such") from None
     if wrong.any():
         row = int(wrong.argmax())
-        expected = "ISO 8601 (2024-01-31 13:00)" if time_format is None else time_format
+        expected = f"ISO 8601 (2024-01-31 13:00){hint}" if time_format is None else time_format
         raise error(f"column {name!r}, row {row}: {shown(values.iloc[row])} is not a time as {expected}")
     return found
 

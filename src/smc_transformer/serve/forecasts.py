@@ -101,8 +101,8 @@ def routes(ready: Ready) -> APIRouter:
 def read_levels(given: list[float]) -> list[Number]:
     """Percentages; whole ones as such, for the names of columns."""
     for one in given:
-        if not 0 < one < 100:
-            reason = f"a level is a percentage between 0 and 100, got {one}"
+        if not 1 <= one < 100:
+            reason = f"a level is a percentage, such as 80, from 1 to below 100, got {one}"
             raise HTTPException(422, problem("refused", reason, column="level"))
     return [int(one) if one == int(one) else one for one in given]
 

@@ -12,10 +12,18 @@ import argparse
 from typing import TYPE_CHECKING
 
 from smc_transformer.cli.errors import failing
-from smc_transformer.cli.model import add_data, add_horizon, add_levels, add_model_command, add_outputs, load_model
+from smc_transformer.cli.model import (
+    add_data,
+    add_horizon,
+    add_levels,
+    add_model_command,
+    add_outputs,
+    check_files,
+    load_model,
+)
 from smc_transformer.cli.options import Commands, positive
 from smc_transformer.cli.reading import check_series, read_for_model
-from smc_transformer.cli.writing import check_outputs, put_picture, put_table, say_json, say_table
+from smc_transformer.cli.writing import put_picture, put_table, say_json, say_table
 from smc_transformer.support.as_json import records
 
 if TYPE_CHECKING:
@@ -37,7 +45,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    check_outputs(options.out, options.plot)
+    check_files(options)
     forecaster = load_model(options.model)
     settings = forecaster.settings
     table = read_for_model(options.data, forecaster, options)

@@ -20,13 +20,14 @@ from smc_transformer.cli.model import (
     add_model_command,
     add_outputs,
     add_rows,
+    check_files,
     follow_rows,
     load_model,
     opened_model,
 )
 from smc_transformer.cli.options import Commands, number, probability
 from smc_transformer.cli.reading import check_series, read_for_model
-from smc_transformer.cli.writing import check_outputs, put_picture, put_table, say, say_json
+from smc_transformer.cli.writing import put_picture, put_table, say, say_json
 from smc_transformer.support.as_json import records
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _run(options: argparse.Namespace) -> None:
         return
     if options.address is not None:
         raise UsageError("--address is that of an --engine: give both")
-    check_outputs(options.out, options.plot)
+    check_files(options)
     with opened_model(options) as forecaster:
         history = read_for_model(options.data, forecaster, options)
         future = read_for_model(options.future, forecaster, options)

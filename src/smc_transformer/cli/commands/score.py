@@ -11,10 +11,18 @@ import argparse
 from typing import TYPE_CHECKING
 
 from smc_transformer.cli.errors import failing
-from smc_transformer.cli.model import add_levels, add_model_command, add_outputs, add_rows, follow_rows, opened_model
+from smc_transformer.cli.model import (
+    add_levels,
+    add_model_command,
+    add_outputs,
+    add_rows,
+    check_files,
+    follow_rows,
+    opened_model,
+)
 from smc_transformer.cli.options import Commands
 from smc_transformer.cli.reading import check_series, read_for_model
-from smc_transformer.cli.writing import check_outputs, put_picture, put_table, say_json
+from smc_transformer.cli.writing import put_picture, put_table, say_json
 from smc_transformer.support.as_json import records
 from smc_transformer.support.remark import remark
 
@@ -36,7 +44,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    check_outputs(options.out, options.plot)
+    check_files(options)
     level = max(options.level)
     with opened_model(options) as forecaster:
         table = read_for_model(options.data, forecaster, options)
