@@ -229,7 +229,7 @@ static void embed_own(const Filter *f, const Encoder *encoder, OwnInputs *own, c
         see(encoder, f->last + m * n, f->previous + m * n, own->rows.inputs + row * padded(encoder->width));
         memcpy(own->before + row * stride, f->hidden + m * d, d * sizeof(real));
     }
-    embed_block(encoder, &own->encoder, &own->rows, own->before, own->embedding);
+    embed_some(encoder, &own->encoder, &own->rows, own->before, own->embedding, n_rows);
     for (count row = 0; row < n_rows; row++) {
         memcpy(f->hidden + (sequence * f->particles + start + row) * d, own->embedding + row * stride, d * sizeof(real));
         if (f->positions) add_scaled(own->embedding + row * stride, 1, f->positions + step * d, d);
@@ -237,12 +237,12 @@ static void embed_own(const Filter *f, const Encoder *encoder, OwnInputs *own, c
     real *means[] = {own->query_mean, own->key_mean, own->value_mean};
     real *weights[] = {own->query_weight, own->key_weight, own->value_weight};
     for (int i = 0; i < 3; i++) {
-        memset(means[i], 0, BLOCK * stride * sizeof(real));
-        multiply(own->embedding, d, weights[i], means[i], d);
+        memset(means[i], 0, n_rows * stride * sizeof(real));
+        multiply_some(own->embedding, d, weights[i], means[i], d, n_rows);
     }
 }
 
-/* Mutate: latents, attention vectors and parameters of the distribution of X_t, BLOCK particles at a time. */
+/* Mutate: latents, attention vectors and parameters of the distribution of X_t, a block of particles at a time. */
 static void mutate(const Filter *f, const Layer *layer, const Encoder *encoder, FilterWorkspace *all, count sequence,
                    count step, int is_own, real *keys, real *values, count *trajectories)
 {
@@ -251,8 +251,8 @@ static void mutate(const Filter *f, const Layer *layer, const Encoder *encoder, 
     count M = f->particles, T = f->steps, d = layer->d, n = f->n_parameters, stride = padded(d);
     count first = f->window && step + 1 > f->window ? step + 1 - f->window : 0;
     count mean = (sequence * T + step) * d;
-    for (count start = 0; start < M; start += BLOCK) {
-        count n_rows = M - start < BLOCK ? M - start : BLOCK;
+    for (count start = 0, size = even_block(M); start < M; start += size) {
+        count n_rows = M - start < size ? M - start : size;
         if (is_own) embed_own(f, encoder, own, sequence, step, start, n_rows);
         for (count row = 0; row < n_rows; row++) {
             const real *query_mean = is_own ? own->query_mean + row * stride : f->query_mean + mean;
@@ -268,7 +268,7 @@ static void mutate(const Filter *f, const Layer *layer, const Encoder *encoder, 
             for (count i = 0; i < d; i++)
                 work->z[row * stride + i] = layer->attention_factor[i] * f->attention_noise[noise + i];
         }
-        multiply(work->context, d, work->output, work->z, d);
+        multiply_some(work->context, d, work->output, work->z, d, n_rows);
         real *parameters = f->parameters + ((sequence * M + start) * T + step) * n;
         if (is_own) read_out(layer, work, own->embedding, stride, n_rows, parameters, T * n);
         else read_out(layer, work, f->embedding + mean, 0, n_rows, parameters, T * n);
