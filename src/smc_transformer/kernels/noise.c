@@ -39,7 +39,15 @@ static void make_block(const uint32_t key[4], uint32_t draw, count block, real n
 {
     uint32_t bits[AT_ONCE];
     make_words(key, draw, block, bits);
-    for (int i = 0; i < AT_ONCE; i++) numbers[i] = (real)normal_quantile(bits[i]);
+    float u[AT_ONCE], w[AT_ONCE];
+    int32_t n_far = 0;
+    for (int i = 0; i < AT_ONCE; i++) u[i] = smaller_tail(bits[i]);
+    for (int i = 0; i < AT_ONCE; i++) w[i] = depth(u[i]);
+    for (int i = 0; i < AT_ONCE; i++) n_far += w[i] >= FAR;
+    for (int i = 0; i < AT_ONCE; i++) numbers[i] = (real)centre_quantile(bits[i], u[i], w[i]);
+    if (n_far == 0) return; /* four blocks of five have no number in the tails */
+    for (int i = 0; i < AT_ONCE; i++)
+        if (w[i] >= FAR) numbers[i] = (real)far_quantile(bits[i], u[i], w[i]);
 }
 
 void normal_numbers(real *out, count first, count n, Stream stream)

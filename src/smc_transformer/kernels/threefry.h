@@ -45,15 +45,29 @@ static inline float log_positive(float x)
 /* Inverse of the normal cdf at (bits + 1/2) / 2^32, by Giles's rational-free approximation of erfinv (2012).
 
    Works with the smaller tail u, so that the tails are as exact as the centre: (1 - x)(1 + x) = 4 u (1 - u). Exact to
-   1e-5 for all but some hundred words at either end, beyond 5.3 deviations, and there to 0.003. */
-static inline float normal_quantile(uint32_t bits)
+   1e-5 for all but some hundred words at either end, beyond 5.3 deviations, and there to 0.003.
+
+   In parts, as who draws many numbers can do without that of the far tails nearly always. */
+static inline float smaller_tail(uint32_t bits)
 {
-    int32_t upper = (int32_t)bits < 0;
-    uint32_t small = upper ? ~bits : bits;
-    float u = ((float)small + 0.5f) * 2.32830644e-10f; /* in (0, 1/2) */
-    float x = 1 - 2 * u, w = -log_positive(4 * u * (1 - u));
-    float v = w - 2.5f, tail = sqrtf(w) - 3;
-    float centre = 2.81022636e-08f;
+    uint32_t small = (int32_t)bits < 0 ? ~bits : bits;
+    return ((float)small + 0.5f) * 2.32830644e-10f; /* in (0, 1/2) */
+}
+
+static inline float depth(float u) { return -log_positive(4 * u * (1 - u)); }
+
+enum { FAR = 5 }; /* the depth of the tails, 0.3 % of all words */
+
+static inline float with_sign(float u, float quotient, uint32_t bits)
+{
+    float size = 1.41421356f * (1 - 2 * u) * quotient;
+    return (int32_t)bits < 0 ? size : -size;
+}
+
+/* Where the depth w is below FAR. */
+static inline float centre_quantile(uint32_t bits, float u, float w)
+{
+    float v = w - 2.5f, centre = 2.81022636e-08f;
     centre = 3.43273939e-07f + centre * v;
     centre = -3.5233877e-06f + centre * v;
     centre = -4.39150654e-06f + centre * v;
@@ -62,7 +76,13 @@ static inline float normal_quantile(uint32_t bits)
     centre = -0.00417768164f + centre * v;
     centre = 0.246640727f + centre * v;
     centre = 1.50140941f + centre * v;
-    float far = -0.000200214257f;
+    return with_sign(u, centre, bits);
+}
+
+/* Elsewhere. */
+static inline float far_quantile(uint32_t bits, float u, float w)
+{
+    float tail = sqrtf(w) - 3, far = -0.000200214257f;
     far = 0.000100950558f + far * tail;
     far = 0.00134934322f + far * tail;
     far = -0.00367342844f + far * tail;
@@ -71,8 +91,13 @@ static inline float normal_quantile(uint32_t bits)
     far = 0.00943887047f + far * tail;
     far = 1.00167406f + far * tail;
     far = 2.83297682f + far * tail;
-    float size = 1.41421356f * x * (w < 5 ? centre : far);
-    return upper ? size : -size;
+    return with_sign(u, far, bits);
+}
+
+static inline float normal_quantile(uint32_t bits)
+{
+    float u = smaller_tail(bits), w = depth(u);
+    return w < FAR ? centre_quantile(bits, u, w) : far_quantile(bits, u, w);
 }
 
 #endif
