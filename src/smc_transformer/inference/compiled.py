@@ -25,10 +25,9 @@ from smc_transformer.kernels.step import PastSlots, mutate_particles
 from smc_transformer.kernels.step import inherit_trajectories as inherit_in_c
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
-from smc_transformer.nn.conditions import explain_draws
 from smc_transformer.nn.covariance import Covariance, FullCovariance
 from smc_transformer.nn.encoders.base import Position, State
-from smc_transformer.nn.noise import standard_normal
+from smc_transformer.nn.noise import of_seeds, standard_normal
 from smc_transformer.nn.readout import TransformerReadout
 from smc_transformer.nn.streams import OBSERVATION, SELECTION, Streams, standard_gamma
 from smc_transformer.smc.weights import WeightCollapseError
@@ -174,7 +173,7 @@ def _drawn_by_turns(
 ) -> tuple[Float[Tensor, "step batch particle"] | None, Float[Tensor, "step batch particle n_targets"]]:
     """Gamma and normal numbers of some steps, and the uniform ones of all steps but the first, in their order."""
     place_of = {step: place for place, step in enumerate(steps.tolist())}
-    by_seed = in_c(explain_draws(normals))  # then one call makes them all, of the seeds that each step has drawn
+    by_seed = of_seeds(normals)  # then one call makes them all
     gammas, seeds = [], []
     for step in range(int(steps.max()) + 1 if uniforms is None else len(uniforms)):
         if uniforms is not None and step > 0:

@@ -21,12 +21,11 @@ from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import Prediction, begin, embed, receive, spread
 from smc_transformer.kernels import threads_for_kernels
-from smc_transformer.kernels.choice import in_c
 from smc_transformer.kernels.densities import NegativeBinomial
 from smc_transformer.kernels.noise import draw_seed, fill_normals
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
-from smc_transformer.nn.conditions import explain_draws
+from smc_transformer.nn.noise import of_seeds
 from smc_transformer.nn.streams import Streams
 from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
 from smc_transformer.support.chunks import chunk_size
@@ -96,8 +95,7 @@ def _draws_of_steps(
     if engine.can_seed_paths(network, state.last):
         seeds, drawn = zip(*((_next_seed(generator), draw()) for _ in range(n_steps)), strict=True)
         return torch.stack(seeds), torch.stack(drawn, dim=2)
-    by_seed = not isinstance(generator, Streams) and in_c(explain_draws(state.last))
-    if by_seed:  # as below, but the noise of all steps is made at once, of the seeds that they have drawn
+    if not isinstance(generator, Streams) and of_seeds(state.last):  # the noise of all steps in one call
         seeds, drawn = zip(*((draw_seed(generator), draw()) for _ in range(n_steps)), strict=True)
         shape = (n_steps, 4, batch, n_paths, network.config.d_model)
         rows = fill_normals(state.last.new_empty(shape), torch.stack(seeds))
