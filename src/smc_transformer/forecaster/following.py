@@ -306,6 +306,8 @@ class Follower(NamedTuple):
             alike.setdefault((len(rows), bool(rows.isnan().any())), []).append(number)
         for (n_rows, _), numbers in alike.items():
             at_once = min(SERIES_AT_ONCE, chunk_size(NUMBERS_AT_ONCE // 4, filter_numbers(*self, n_rows)))
+            if at_once > 1:  # a series goes to one thread, and another would wait for the last of an odd number
+                at_once -= at_once % 2
             yield from (numbers[start : start + at_once] for start in range(0, len(numbers), at_once))
 
     @torch.no_grad()

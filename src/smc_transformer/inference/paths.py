@@ -22,9 +22,10 @@ from smc_transformer.inference.state import ParticleState
 from smc_transformer.inference.step import Prediction, begin, embed, receive, spread
 from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.kernels.densities import NegativeBinomial
-from smc_transformer.kernels.noise import draw_seed
+from smc_transformer.kernels.noise import draw_seed, fill_normals
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.noise import of_seeds
 from smc_transformer.nn.streams import Streams
 from smc_transformer.smc.genealogy import gather_trajectories, trace_trajectories
 from smc_transformer.support.chunks import chunk_size
@@ -94,6 +95,11 @@ def _draws_of_steps(
     if engine.can_seed_paths(network, state.last):
         seeds, drawn = zip(*((_next_seed(generator), draw()) for _ in range(n_steps)), strict=True)
         return torch.stack(seeds), torch.stack(drawn, dim=2)
+    if not isinstance(generator, Streams) and of_seeds(state.last):  # the noise of all steps in one call
+        seeds, drawn = zip(*((draw_seed(generator), draw()) for _ in range(n_steps)), strict=True)
+        shape = (n_steps, 4, batch, n_paths, network.config.d_model)
+        rows = fill_normals(state.last.new_empty(shape), torch.stack(seeds))
+        return Noise(*rows.permute(1, 2, 3, 0, 4).unbind()), torch.stack(drawn, dim=2)
     step_noise = partial(network.attention.draw_noise, batch, n_paths, 1, generator)
     noises, drawn = zip(*((step_noise(), draw()) for _ in range(n_steps)), strict=True)
     return Noise(*(torch.cat(parts, dim=2) for parts in zip(*noises, strict=True))), torch.stack(drawn, dim=2)
@@ -232,10 +238,10 @@ def _differentiable_state(
         state = begin(network, history[:, 0], n_paths, 0, encoder_state)
         state.last = last
         return state
-    noise, inputs = _chosen_trajectories(network, settings, history, n_paths, generator)
+    noise, trajectories, inputs = _chosen_trajectories(network, settings, history, n_paths, generator)
     embedding, encoder_state = network.encoder.encode(network.observation.features(inputs[:, :, :-1].flatten(0, 1)))
     seen = embedding.unflatten(0, inputs.shape[:2])[:, :, network.attention.first_slot(n_past) :]
-    latents = network.attention.latents(seen, noise)
+    latents = network.attention.latents(seen, noise, trajectories)
     repeats = n_paths // inputs.shape[1]
     state = begin(
         network,
@@ -258,10 +264,10 @@ def _chosen_trajectories(
     history: Float[Tensor, "batch past n_inputs"],
     n_paths: int,
     generator: Generator | None,
-) -> tuple[Noise, Float[Tensor, "batch _ past n_inputs"]]:
-    """The noise of the trajectories that the paths descend from, by weight, and the inputs that they have seen.
+) -> tuple[Noise, Int[Tensor, "batch path seen"], Float[Tensor, "batch _ past n_inputs"]]:
+    """The noise of all particles, the trajectories that the paths descend from, by weight, and what these have seen.
 
-    The noise is only that of the last slots, which the first step of the forecast can see.
+    Noise and trajectories are only those of the last slots, which the first step of the forecast can see.
     """
     result = particle_filter(network, history, settings, generator)
     ends = settings.resample(result.log_weights[..., -1], n_paths, generator)
@@ -271,4 +277,4 @@ def _chosen_trajectories(
         inputs = inputs.repeat(1, n_paths, 1, 1)
         inputs[:, :, 1:, : network.config.n_targets] = gather_trajectories(result.completed, trajectories)
     seen = slice(network.attention.first_slot(history.shape[1] - 1), None)
-    return Noise(*(eps[:, :, seen] for eps in result.noise)).along(trajectories[:, :, seen]), inputs
+    return Noise(*(eps[:, :, seen] for eps in result.noise)), trajectories[:, :, seen], inputs

@@ -64,23 +64,23 @@ static inline void see(const Encoder *encoder, const real *x, const real *previo
     }
 }
 
-/* Embeddings of a block of rows whose inputs are in rows->inputs; `hidden` and `out` have padded(d) a row. */
-SHARED void embed_block(const Encoder *encoder, const EncoderWeights *weights, EncoderRows *rows, const real *hidden,
-                        real *out)
+/* Embeddings of some rows of a block whose inputs are in rows->inputs; `hidden` and `out` have padded(d) a row. */
+SHARED void embed_some(const Encoder *encoder, const EncoderWeights *weights, EncoderRows *rows, const real *hidden,
+                       real *out, count n_rows)
 {
     count d = encoder->d, stride = padded(d), wide = padded(3 * d);
     if (!encoder->recurrent) {
-        for (count row = 0; row < BLOCK; row++) memcpy(out + row * stride, encoder->bias, d * sizeof(real));
-        multiply(rows->inputs, encoder->width, weights->weight, out, d);
+        for (count row = 0; row < n_rows; row++) memcpy(out + row * stride, encoder->bias, d * sizeof(real));
+        multiply_some(rows->inputs, encoder->width, weights->weight, out, d, n_rows);
         return;
     }
-    for (count row = 0; row < BLOCK; row++) {
+    for (count row = 0; row < n_rows; row++) {
         memcpy(rows->gates + row * wide, encoder->bias, 3 * d * sizeof(real));
         memcpy(rows->recalled + row * wide, encoder->recurrent_bias, 3 * d * sizeof(real));
     }
-    multiply(rows->inputs, encoder->width, weights->weight, rows->gates, 3 * d);
-    multiply(hidden, d, weights->recurrent, rows->recalled, 3 * d);
-    for (count row = 0; row < BLOCK; row++) {
+    multiply_some(rows->inputs, encoder->width, weights->weight, rows->gates, 3 * d, n_rows);
+    multiply_some(hidden, d, weights->recurrent, rows->recalled, 3 * d, n_rows);
+    for (count row = 0; row < n_rows; row++) {
         real *restrict gate = rows->gates + row * wide;
         const real *restrict recalled = rows->recalled + row * wide, *restrict h = hidden + row * stride;
         real *restrict e = out + row * stride;
@@ -88,6 +88,12 @@ SHARED void embed_block(const Encoder *encoder, const EncoderWeights *weights, E
         for (count i = 0; i < d; i++) gate[2 * d + i] = hyperbolic_tangent(gate[2 * d + i] + gate[i] * recalled[2 * d + i]);
         for (count i = 0; i < d; i++) e[i] = gate[2 * d + i] + gate[d + i] * (h[i] - gate[2 * d + i]);
     }
+}
+
+SHARED void embed_block(const Encoder *encoder, const EncoderWeights *weights, EncoderRows *rows, const real *hidden,
+                        real *out)
+{
+    embed_some(encoder, weights, rows, hidden, out, BLOCK);
 }
 
 /* One row of a GRU: from the gradient of its embedding e to those of W u + b and U h + c of all gates, and of the state

@@ -1,7 +1,8 @@
 /* The particle filter over whole sequences: Gaussian and Student-t values, counts and classes.
 
    Missing targets are drawn by each particle given those of the step that are observed; from there on the particle has
-   inputs of its own, and so embeddings of its own, for as long as the encoder remembers them.
+   inputs of its own, and so embeddings of its own, for as long as the encoder remembers them. Particles that descend from
+   one particle of the last gap have the same inputs, and are embedded once.
 
    One thread takes one sequence through all its steps: its keys, values and noise stay in the second-level cache,
    where a pass over the whole batch at every step would fetch them from memory again and again. */
@@ -99,7 +100,8 @@ typedef struct {
     EncoderWeights encoder;
     EncoderRows rows;
     real *query_weight, *key_weight, *value_weight;         /* transposed */
-    real *before, *embedding, *query_mean, *key_mean, *value_mean; /* (block, padded d) */
+    real *before, *seen;                                    /* (block, padded d) */
+    real *embedding, *query_mean, *key_mean, *value_mean;   /* (kinds of inputs, padded d), as many as particles at most */
     real *inherited; /* (particles, n_inputs or d) */
     real *covariance, *masked_root, *exact_root, *standard, *solved; /* of the targets: root root^T, and that of the observed ones */
 } OwnInputs;
@@ -112,18 +114,22 @@ typedef struct {
     real *keys, *values, *white, *log_weights;
     double *mass, *cumulative;
     count *trajectories, *inherited, *parents;
+    count *kind, *place, *first_of; /* (particles): of whose inputs; where these are embedded; one particle for each place */
 } FilterWorkspace;
 
 static int prepare_own(OwnInputs *own, const Filter *f, const Encoder *encoder, count d)
 {
     count block = BLOCK * padded(d), n = f->n_targets, wide = f->n_inputs > d ? f->n_inputs : d;
+    count kinds = f->particles * padded(d);
     prepare_encoder(&own->encoder, encoder);
     prepare_encoder_rows(&own->rows, encoder, BLOCK);
     own->query_weight = transposed(f->query, d, d);
     own->key_weight = transposed(f->key, d, d);
     own->value_weight = transposed(f->value, d, d);
-    real **blocks[] = {&own->before, &own->embedding, &own->query_mean, &own->key_mean, &own->value_mean};
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) *blocks[i] = scratch(block);
+    own->before = scratch(block);
+    own->seen = scratch(block);
+    real **of_kinds[] = {&own->embedding, &own->query_mean, &own->key_mean, &own->value_mean};
+    for (size_t i = 0; i < sizeof of_kinds / sizeof *of_kinds; i++) *of_kinds[i] = scratch(kinds);
     own->inherited = scratch(f->particles * wide);
     own->covariance = scratch(n * n);
     own->masked_root = scratch(n * n);
@@ -155,8 +161,11 @@ static int prepare_filter(FilterWorkspace *work, const Filter *f, const Layer *l
     work->trajectories = calloc(f->trajectories ? 1 : f->particles * f->steps, sizeof(count));
     work->inherited = calloc(f->particles * f->steps, sizeof(count));
     work->parents = calloc(f->particles, sizeof(count));
+    work->kind = calloc(f->particles, sizeof(count));
+    work->place = calloc(f->particles, sizeof(count));
+    work->first_of = calloc(f->particles, sizeof(count));
     return ready && own_ready && work->keys && work->values && work->white && work->log_weights && work->mass && work->cumulative
-        && work->trajectories && work->inherited && work->parents;
+        && work->trajectories && work->inherited && work->parents && work->kind && work->place && work->first_of;
 }
 
 static void release_filter(FilterWorkspace *work)
@@ -166,6 +175,7 @@ static void release_filter(FilterWorkspace *work)
     for (int i = 0; i < N_OWN; i++) free(parts[i]);
     free(work->keys); free(work->values); free(work->white); free(work->log_weights);
     free(work->mass); free(work->cumulative); free(work->trajectories); free(work->inherited); free(work->parents);
+    free(work->kind); free(work->place); free(work->first_of);
 }
 
 /* Children take over rows of n numbers from their parents. */
@@ -198,6 +208,8 @@ static void select_parents(const Filter *f, const Layer *layer, FilterWorkspace 
             inherit(f->last + sequence * M * f->n_inputs, f->n_inputs, work, M);
             inherit(f->previous + sequence * M * f->n_inputs, f->n_inputs, work, M);
             inherit(f->hidden + sequence * M * layer->d, layer->d, work, M);
+            memcpy(work->place, work->kind, M * sizeof(count));
+            for (count m = 0; m < M; m++) work->kind[m] = work->place[work->parents[m]];
         }
     }
     for (count m = 0; m < M; m++) {
@@ -219,30 +231,49 @@ static int is_complete(const Filter *f, count sequence, count input)
 /* Whether particles have an embedding of their own at a step: an input that it sees was missing, `gap` the last such. */
 static int has_own(const Filter *f, count step, count gap) { return gap >= 0 && (f->reach < 0 || step - gap <= f->reach); }
 
-/* Embeddings and means of a block of particles, from inputs of their own. */
-static void embed_own(const Filter *f, const Encoder *encoder, OwnInputs *own, count sequence, count step, count start,
-                      count n_rows)
+/* Gives each kind of inputs that there is a place; returns how many there are. */
+static count place_kinds(FilterWorkspace *work, count particles)
 {
-    count d = encoder->d, stride = padded(d), n = f->n_inputs;
-    for (count row = 0; row < n_rows; row++) {
-        count m = sequence * f->particles + start + row;
-        see(encoder, f->last + m * n, f->previous + m * n, own->rows.inputs + row * padded(encoder->width));
-        memcpy(own->before + row * stride, f->hidden + m * d, d * sizeof(real));
+    count n_kinds = 0;
+    for (count m = 0; m < particles; m++) {
+        count place = 0;
+        while (place < n_kinds && work->kind[work->first_of[place]] != work->kind[m]) place++;
+        if (place == n_kinds) work->first_of[n_kinds++] = m;
+        work->place[m] = place;
     }
-    embed_block(encoder, &own->encoder, &own->rows, own->before, own->embedding);
-    for (count row = 0; row < n_rows; row++) {
-        memcpy(f->hidden + (sequence * f->particles + start + row) * d, own->embedding + row * stride, d * sizeof(real));
-        if (f->positions) add_scaled(own->embedding + row * stride, 1, f->positions + step * d, d);
-    }
+    return n_kinds;
+}
+
+/* Embeddings and means of particles with inputs of their own, each kind of inputs once. */
+static void embed_own(const Filter *f, const Encoder *encoder, FilterWorkspace *work, count sequence, count step)
+{
+    OwnInputs *own = &work->own;
+    count d = encoder->d, stride = padded(d), n = f->n_inputs, M = f->particles, n_kinds = place_kinds(work, M);
     real *means[] = {own->query_mean, own->key_mean, own->value_mean};
     real *weights[] = {own->query_weight, own->key_weight, own->value_weight};
+    for (count start = 0, size = even_block(n_kinds); start < n_kinds; start += size) {
+        count n_rows = n_kinds - start < size ? n_kinds - start : size;
+        real *embedding = own->embedding + start * stride;
+        for (count row = 0; row < n_rows; row++) {
+            count m = sequence * M + work->first_of[start + row];
+            see(encoder, f->last + m * n, f->previous + m * n, own->rows.inputs + row * padded(encoder->width));
+            memcpy(own->before + row * stride, f->hidden + m * d, d * sizeof(real));
+        }
+        embed_some(encoder, &own->encoder, &own->rows, own->before, embedding, n_rows);
+    }
+    for (count m = 0; m < M; m++)
+        memcpy(f->hidden + (sequence * M + m) * d, own->embedding + work->place[m] * stride, d * sizeof(real));
+    for (count kind = 0; f->positions && kind < n_kinds; kind++)
+        add_scaled(own->embedding + kind * stride, 1, f->positions + step * d, d);
     for (int i = 0; i < 3; i++) {
-        memset(means[i], 0, BLOCK * stride * sizeof(real));
-        multiply(own->embedding, d, weights[i], means[i], d);
+        memset(means[i], 0, n_kinds * stride * sizeof(real));
+        for (count start = 0, size = even_block(n_kinds); start < n_kinds; start += size)
+            multiply_some(own->embedding + start * stride, d, weights[i], means[i] + start * stride, d,
+                          n_kinds - start < size ? n_kinds - start : size);
     }
 }
 
-/* Mutate: latents, attention vectors and parameters of the distribution of X_t, BLOCK particles at a time. */
+/* Mutate: latents, attention vectors and parameters of the distribution of X_t, a block of particles at a time. */
 static void mutate(const Filter *f, const Layer *layer, const Encoder *encoder, FilterWorkspace *all, count sequence,
                    count step, int is_own, real *keys, real *values, count *trajectories)
 {
@@ -251,13 +282,15 @@ static void mutate(const Filter *f, const Layer *layer, const Encoder *encoder, 
     count M = f->particles, T = f->steps, d = layer->d, n = f->n_parameters, stride = padded(d);
     count first = f->window && step + 1 > f->window ? step + 1 - f->window : 0;
     count mean = (sequence * T + step) * d;
-    for (count start = 0; start < M; start += BLOCK) {
-        count n_rows = M - start < BLOCK ? M - start : BLOCK;
-        if (is_own) embed_own(f, encoder, own, sequence, step, start, n_rows);
+    if (is_own) embed_own(f, encoder, all, sequence, step);
+    for (count start = 0, size = even_block(M); start < M; start += size) {
+        count n_rows = M - start < size ? M - start : size;
         for (count row = 0; row < n_rows; row++) {
-            const real *query_mean = is_own ? own->query_mean + row * stride : f->query_mean + mean;
-            const real *key_mean = is_own ? own->key_mean + row * stride : f->key_mean + mean;
-            const real *value_mean = is_own ? own->value_mean + row * stride : f->value_mean + mean;
+            count kind = is_own ? all->place[start + row] * stride : 0;
+            const real *query_mean = is_own ? own->query_mean + kind : f->query_mean + mean;
+            const real *key_mean = is_own ? own->key_mean + kind : f->key_mean + mean;
+            const real *value_mean = is_own ? own->value_mean + kind : f->value_mean + mean;
+            if (is_own) memcpy(own->seen + row * stride, own->embedding + kind, d * sizeof(real));
             count m = start + row, noise = place(&f->noise_strides, sequence, m, step), slot = (m * T + step) * d;
             multiply_add(work->query, layer->query_factor, f->query_noise + noise, query_mean, d);
             multiply_add(keys + slot, layer->key_factor, f->key_noise + noise, key_mean, d);
@@ -268,9 +301,9 @@ static void mutate(const Filter *f, const Layer *layer, const Encoder *encoder, 
             for (count i = 0; i < d; i++)
                 work->z[row * stride + i] = layer->attention_factor[i] * f->attention_noise[noise + i];
         }
-        multiply(work->context, d, work->output, work->z, d);
+        multiply_some(work->context, d, work->output, work->z, d, n_rows);
         real *parameters = f->parameters + ((sequence * M + start) * T + step) * n;
-        if (is_own) read_out(layer, work, own->embedding, stride, n_rows, parameters, T * n);
+        if (is_own) read_out(layer, work, own->seen, stride, n_rows, parameters, T * n);
         else read_out(layer, work, f->embedding + mean, 0, n_rows, parameters, T * n);
         for (count row = 0; row < n_rows; row++) {
             const real *last = f->last_targets + (sequence * T + step) * f->n_targets;
@@ -352,6 +385,7 @@ static void complete(const Filter *f, FilterWorkspace *work, count sequence, cou
     memcpy(f->previous + row * f->n_inputs, last, f->n_inputs * sizeof(real));
     memcpy(last, f->inputs + (sequence * (T + 1) + step + 1) * f->n_inputs, f->n_inputs * sizeof(real));
     if (!is_complete(f, sequence, step + 1)) {
+        work->kind[m] = m; /* nobody else's any more */
         for (count i = 0; i < n; i++) own->solved[i] = observed[i] ? (x[i] - parameters[i]) / scale_of(f, parameters, i) : 0;
         if (f->gamma) { /* given what is observed, the precision that all targets share is Gamma distributed again */
             double norm = norm_of_observed(f, own, observed, own->solved, work->white);
@@ -444,7 +478,10 @@ static int run_sequences(void *job)
         f->collapsed[sequence] = -1;
         int informed = 0;
         count gap = -1; /* the last input with missing targets */
-        if (f->observed) start_inputs(f, sequence);
+        if (f->observed) {
+            start_inputs(f, sequence);
+            memset(work.kind, 0, M * sizeof(count));
+        }
         for (count step = 0; step < T; step++) {
             if (f->observed && !is_complete(f, sequence, step)) gap = step;
             int is_own = has_own(f, step, gap);

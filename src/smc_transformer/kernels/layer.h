@@ -72,6 +72,59 @@ SHARED void multiply(const real *restrict x, count n_in, const real *restrict we
     }
 }
 
+/* The same for a few rows, their number and that of the vectors of outputs at a time known to the compiler. */
+static inline __attribute__((always_inline)) void multiply_stripe(const real *restrict x, count n_in,
+                                                                  const real *restrict weight, real *restrict out,
+                                                                  count stride, const int n_rows, const int n_vectors)
+{
+    vector sums[BLOCK][2];
+    count x_stride = padded(n_in);
+    for (int row = 0; row < n_rows; row++)
+        for (int v = 0; v < n_vectors; v++) sums[row][v] = load(out + row * stride + v * LANES);
+    for (count i = 0; i < n_in; i++) {
+        vector columns[2];
+        for (int v = 0; v < n_vectors; v++) columns[v] = load(weight + i * stride + v * LANES);
+        for (int row = 0; row < n_rows; row++)
+            for (int v = 0; v < n_vectors; v++) sums[row][v] += x[row * x_stride + i] * columns[v];
+    }
+    for (int row = 0; row < n_rows; row++)
+        for (int v = 0; v < n_vectors; v++) store(out + row * stride + v * LANES, sums[row][v]);
+}
+
+static inline __attribute__((always_inline)) void multiply_few(const real *restrict x, count n_in,
+                                                               const real *restrict weight, real *restrict out,
+                                                               count n_out, const int n_rows)
+{
+    count stride = padded(n_out), first = 0;
+    /* Two vectors at a time: a few rows alone are too few sums to hide how long each addition takes. */
+    for (; first + LANES < n_out; first += 2 * LANES)
+        multiply_stripe(x, n_in, weight + first, out + first, stride, n_rows, 2);
+    for (; first < n_out; first += LANES)
+        multiply_stripe(x, n_in, weight + first, out + first, stride, n_rows, 1);
+}
+
+/* out += x weight for the first rows of a block, with the numbers that `multiply` gives them. */
+SHARED void multiply_some(const real *x, count n_in, const real *weight, real *out, count n_out, count n_rows)
+{
+    switch (n_rows) {
+    case 1: multiply_few(x, n_in, weight, out, n_out, 1); return;
+    case 2: multiply_few(x, n_in, weight, out, n_out, 2); return;
+    case 3: multiply_few(x, n_in, weight, out, n_out, 3); return;
+    case 4: multiply_few(x, n_in, weight, out, n_out, 4); return;
+    case 5: multiply_few(x, n_in, weight, out, n_out, 5); return;
+    case 6: multiply_few(x, n_in, weight, out, n_out, 6); return;
+    case 7: multiply_few(x, n_in, weight, out, n_out, 7); return;
+    default: multiply(x, n_in, weight, out, n_out);
+    }
+}
+
+/* How many of n rows are a block, so that blocks are as even as they can be: 10 rows are 5 and 5, not 8 and 2. */
+static inline count even_block(count n)
+{
+    count n_blocks = (n + BLOCK - 1) / BLOCK;
+    return n_blocks > 0 ? (n + n_blocks - 1) / n_blocks : BLOCK;
+}
+
 /* Slots first, ..., last - 1 of one line: keys and values (particles, capacity, d) are those of all particles of the
    sequence, and trajectory[s] is the particle that owns slot s. */
 typedef struct {
@@ -154,10 +207,10 @@ SHARED void read_out(const Layer *layer, Workspace *work, const real *embedding,
         memcpy(work->middle + row * wide, layer->inner_bias, d_ff * sizeof(real));
     }
     if (layer->inner) {
-        multiply(work->hidden, d, work->inner, work->middle, d_ff);
-        for (count i = 0; i < BLOCK * wide; i++) work->middle[i] = work->middle[i] < 0 ? 0 : work->middle[i];
+        multiply_some(work->hidden, d, work->inner, work->middle, d_ff, n_rows);
+        for (count i = 0; i < n_rows * wide; i++) work->middle[i] = work->middle[i] < 0 ? 0 : work->middle[i];
         for (count row = 0; row < n_rows; row++) add_scaled(work->hidden + row * stride, 1, layer->outer_bias, d);
-        multiply(work->middle, d_ff, work->outer, work->hidden, d);
+        multiply_some(work->middle, d_ff, work->outer, work->hidden, d, n_rows);
     }
     for (count row = 0; row < n_rows; row++) {
         real *hidden = work->hidden + row * stride;

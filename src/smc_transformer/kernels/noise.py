@@ -20,6 +20,11 @@ def fill_normal(out: Tensor, generator: Generator | None) -> Tensor:
     return out
 
 
+def fill_normals(out: Float[Tensor, "row ..."], seeds: Int[Tensor, "row"]) -> Float[Tensor, "row ..."]:
+    """Fill each row of a contiguous tensor from a seed of its own, with the numbers that `fill_normal` would make."""
+    return fill_normal_rows(out, seeds, torch.zeros_like(seeds), 0)
+
+
 def draw_seed(generator: Generator | None) -> Int[Tensor, ""]:
     """The seed of the next numbers: whoever makes them from it makes those that `fill_normal` would."""
     return torch.randint(2**63 - 1, (), generator=generator)

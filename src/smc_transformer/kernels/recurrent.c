@@ -79,15 +79,15 @@ static void embed_nodes(const Recurrent *r, const Encoder *encoder, RecurrentWor
         else memcpy(hidden, r->embedding + parent * d, d * sizeof(real));
         memcpy(work->rows.inputs + row * width, r->inputs + (first + row) * encoder->width, encoder->width * sizeof(real));
     }
-    embed_block(encoder, &work->weights, &work->rows, work->hidden, work->embedding);
+    embed_some(encoder, &work->weights, &work->rows, work->hidden, work->embedding, n_rows);
 }
 
 static void go_forward(const Recurrent *r, const Encoder *encoder, RecurrentWorkspace *work, const count *levels)
 {
     count d = encoder->d, stride = padded(d);
     for (count t = 0; t < r->steps; t++)
-        for (count first = levels[t]; first < levels[t + 1]; first += BLOCK) {
-            count n_rows = levels[t + 1] - first < BLOCK ? levels[t + 1] - first : BLOCK;
+        for (count first = levels[t], size = even_block(levels[t + 1] - first); first < levels[t + 1]; first += size) {
+            count n_rows = levels[t + 1] - first < size ? levels[t + 1] - first : size;
             embed_nodes(r, encoder, work, first, n_rows);
             for (count row = 0; row < n_rows; row++)
                 memcpy(r->embedding + (first + row) * d, work->embedding + row * stride, d * sizeof(real));
@@ -100,28 +100,23 @@ static void go_back(const Recurrent *r, const Encoder *encoder, RecurrentWorkspa
     count d = encoder->d, stride = padded(d), wide = padded(3 * d);
     real *gates = work->gates_gradient, *recalled = work->recalled_gradient;
     for (count t = r->steps - 1; t >= 0; t--)
-        for (count first = levels[t]; first < levels[t + 1]; first += BLOCK) {
-            count n_rows = levels[t + 1] - first < BLOCK ? levels[t + 1] - first : BLOCK;
+        for (count first = levels[t], size = even_block(levels[t + 1] - first); first < levels[t + 1]; first += size) {
+            count n_rows = levels[t + 1] - first < size ? levels[t + 1] - first : size;
             embed_nodes(r, encoder, work, first, n_rows);
-            for (count row = 0; row < BLOCK; row++) {
-                if (row >= n_rows) { /* nobody's */
-                    memset(gates + row * wide, 0, wide * sizeof(real));
-                    memset(recalled + row * wide, 0, wide * sizeof(real));
-                    continue;
-                }
+            for (count row = 0; row < n_rows; row++) {
                 go_back_through_gates(d, work->rows.gates + row * wide, work->rows.recalled + row * wide,
                                       work->hidden + row * stride, r->gradient + (first + row) * d, gates + row * wide,
                                       recalled + row * wide, work->carried + row * stride);
                 add_scaled(sums->bias, 1, gates + row * wide, 3 * d);
                 add_scaled(sums->recurrent_bias, 1, recalled + row * wide, 3 * d);
             }
-            multiply(recalled, 3 * d, work->recurrent_as_is, work->carried, d);
+            multiply_some(recalled, 3 * d, work->recurrent_as_is, work->carried, d, n_rows);
             for (count row = 0; row < n_rows; row++) {
                 count parent = r->parents[first + row];
                 if (parent >= 0) add_scaled(r->gradient + parent * d, 1, work->carried + row * stride, d);
             }
-            add_outer(gates, 3 * d, work->rows.inputs, encoder->width, BLOCK, sums->weight);
-            add_outer(recalled, 3 * d, work->hidden, d, BLOCK, sums->recurrent);
+            add_outer(gates, 3 * d, work->rows.inputs, encoder->width, n_rows, sums->weight);
+            add_outer(recalled, 3 * d, work->hidden, d, n_rows, sums->recurrent);
         }
 }
 

@@ -88,10 +88,11 @@ def _probabilities(model: SMCTransformer, sequences: Sequences, n_scored: int) -
     generator, settings, found = as_generator(processes.rank(), sequences.x.device), model.settings(PARTICLES), []
     for group in groups_by_start(sequences.x[processes.share(len(sequences.x))]):
         result = particle_filter(model, group.x, settings, generator, on_collapse="uniform")
-        scored = slice(None), slice(max(0, sequences.first - group.start), None), slice(n_scored)
-        targets = group.x[:, 1:, : model.config.n_targets]
-        u = result.predictive.cdf(targets.nan_to_num())[scored]
-        found.append(u[~targets[scored].isnan()].double().cpu().numpy())
+        steps, whole = slice(max(0, sequences.first - group.start), None), result.predictive
+        predictive = model.observation.mixture(whole.log_weights[:, :, steps], whole.parameters[:, :, steps])
+        targets = group.x[:, 1:, : model.config.n_targets][:, steps]
+        u, targets = predictive.cdf(targets.nan_to_num())[..., :n_scored], targets[..., :n_scored]
+        found.append(u[~targets.isnan()].double().cpu().numpy())
     return np.concatenate(found) if found else np.zeros(0)
 
 

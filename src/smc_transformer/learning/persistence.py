@@ -11,6 +11,8 @@ and path i gets the draw whose rank is that of z'_ih. The distribution of every 
 of 0 changes nothing, with 1 the paths keep their order at all steps.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float
 
@@ -27,21 +29,29 @@ def persistent(
     """The paths, with the draws of each step dealt out anew."""
     if share == 0 or min(paths.shape[1:3]) < 2:
         return paths
-    return np.stack([_dealt_anew(own, share) for own in paths])  # one by one, as each fits into a processor's cache
+    return np.stack([_dealt_anew(_places(own), share) for own in paths])  # each fits into a processor's cache
 
 
-def _dealt_anew(
-    paths: Float[np.ndarray, "path horizon target"], share: float
-) -> Float[np.ndarray, "path horizon target"]:
-    draws = np.ascontiguousarray(np.moveaxis(paths, 0, -1))  # (horizon, target, path)
+class _Places(NamedTuple):
+    """Where paths stand at each step, whatever the share."""
+
+    ordered: Float[np.ndarray, "horizon target path"]  # the draws of each step
+    of_paths: Float[np.ndarray, "horizon target path"]
+    usual: Float[np.ndarray, "target path"]
+
+
+def _places(paths: Float[np.ndarray, "path horizon target"]) -> _Places:
+    draws = np.ascontiguousarray(np.moveaxis(paths, 0, -1))
     places = _standard(draws)
-    usual = _standard(places.mean(axis=0))
-    mixed = np.sqrt(1 - share) * places + np.sqrt(share) * usual
-    draws.sort(axis=-1)
-    dealt = np.empty_like(draws)
+    return _Places(np.sort(draws, axis=-1), places, _standard(places.mean(axis=0)))
+
+
+def _dealt_anew(places: _Places, share: float) -> Float[np.ndarray, "path horizon target"]:
+    mixed = np.sqrt(1 - share) * places.of_paths + np.sqrt(share) * places.usual
+    dealt = np.empty_like(places.ordered)
     order = mixed.argsort(axis=-1)
-    for step in np.ndindex(draws.shape[:-1]):
-        dealt[step][order[step]] = draws[step]
+    for step in np.ndindex(dealt.shape[:-1]):
+        dealt[step][order[step]] = places.ordered[step]
     return np.moveaxis(dealt, -1, 0)
 
 
@@ -58,8 +68,11 @@ def persistence(
     if n < SUMS or paths.shape[2] < 2:
         return 0.0
 
+    every = [_places(own) for own in paths]
+
     def shortfall(share: float) -> float:
-        drawn = persistent(paths, share).sum(axis=2)  # (sequence, path, target)
+        dealt = paths if share == 0 else (_dealt_anew(places, share) for places in every)
+        drawn = np.stack([own.sum(axis=1) for own in dealt])  # (sequence, path, target)
         missed = 0.0
         for level in LEVELS:
             lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=1)

@@ -57,5 +57,5 @@ class RecurrentEncoder(ResumingEncoder):
         cell = self.cell
         if not isinstance(cell, nn.GRU) or cell.num_layers > 1:
             return None
-        weights = dict(cell.named_parameters())
-        return EncoderTensors(*(weights[f"{name}_l0"] for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")))
+        names = ("weight_ih_l0", "bias_ih_l0", "weight_hh_l0", "bias_hh_l0")
+        return EncoderTensors(*(getattr(cell, name) for name in names))

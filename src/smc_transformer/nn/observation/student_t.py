@@ -43,7 +43,9 @@ class StudentTComponents(EllipticalComponents):
     ) -> Float[Tensor, "*batch"]:
         norm, log_determinant = squared_norm((x - self.location) / self.scale, self.root, observed)
         nu = self.degrees
-        size = observed_sum(torch.ones_like(self.location), observed)
+        size = self.location.new_tensor(self.location.shape[-1])  # one number for all rows: its lgamma is slow
+        if observed is not None:
+            size = observed_sum(torch.ones_like(self.location), observed)
         constant = torch.lgamma((nu + size) / 2) - torch.lgamma(nu / 2) - 0.5 * size * torch.log(math.pi * nu)
         log_determinant = log_determinant + observed_sum(self.scale.log(), observed)
         return constant - log_determinant - 0.5 * (nu + size) * torch.log1p(norm / nu)
