@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -127,7 +128,9 @@ class Chart:
 
 
 def chart_of(browser, name):
-    chart = Chart(browser.find_element(By.CSS_SELECTOR, f'svg[data-chart="{name}"]'))
+    # A page that draws itself anew, as where something is unfolded, takes the chart away that was found.
+    looking = WebDriverWait(browser, 60, ignored_exceptions=[StaleElementReferenceException])
+    chart = looking.until(lambda page: Chart(page.find_element(By.CSS_SELECTOR, f'svg[data-chart="{name}"]')))
     chart.check_ticks()
     return chart
 

@@ -25,6 +25,7 @@ ENTRIES = (
     "draw_paths",
     "encode_trees",
     "fill_normal",
+    "fill_normal_rows",
     "invert_masses",
 )
 

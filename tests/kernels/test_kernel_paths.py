@@ -103,10 +103,12 @@ def test_noise_that_c_makes_of_seeds_is_the_noise_it_is_given(monkeypatch, calls
 
     made = work()
     n_fills = calls["fill_normal"]
+    assert calls["fill_normal_rows"] == 0
     monkeypatch.setattr(engine, "can_seed_paths", lambda *_: False)
     given = work()
     assert torch.equal(made, given)
-    assert calls["fill_normal"] - n_fills == n_fills + 5  # the noise of the five steps
+    assert calls["fill_normal"] == 2 * n_fills  # those of the filter
+    assert calls["fill_normal_rows"] == 1  # the noise of the five steps
 
 
 def test_noise_is_not_made_of_seeds_where_c_could_not(calls):
