@@ -4,11 +4,11 @@ import base64
 import io
 import json
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 
 import helpers.fabricated_results as fabricated
 import pytest
+from helpers.html_pages import read_page
 from rich.console import Console
 
 from smct_paper.experiments.grid import Cell
@@ -21,37 +21,6 @@ from smct_paper.experiments.report.tables.ingredients import latents_table
 from smct_paper.experiments.store import rounded
 
 pytestmark = pytest.mark.slow
-
-VOID = {"meta", "br", "img"}
-
-
-class Page(HTMLParser):
-    """Checks that tags are closed in order, and collects what the page refers to."""
-
-    def __init__(self):
-        super().__init__()
-        self.stack, self.references, self.identifiers, self.text = [], [], [], []
-
-    def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.references += [found[name] for name in ("src", "href", "srcset", "action") if name in found]
-        self.identifiers += [found["id"]] if "id" in found else []
-        if tag not in VOID:
-            self.stack.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.stack.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
-def read_page(path):
-    page = Page()
-    page.feed(path.read_text())
-    page.close()
-    assert page.stack == []
-    return page
 
 
 @pytest.fixture
@@ -84,7 +53,7 @@ def test_pictures_are_small(report):
 
 def test_html_is_whole_and_needs_nothing_else(report):
     out, _ = report
-    page = read_page(out / "report.html")
+    page = read_page((out / "report.html").read_text())
     pictures = [reference for reference in page.references if reference.startswith("data:image/png;base64,")]
     links = [reference for reference in page.references if reference.startswith("#")]
     assert len(pictures) == 7
@@ -111,7 +80,7 @@ def test_tables_of_markdown_have_as_many_cells_in_each_line(report):
 
 def test_both_pages_have_the_same_numbers(report):
     out, _ = report
-    page = " ".join(read_page(out / "report.html").text)
+    page = " ".join(read_page((out / "report.html").read_text()).text)
     for value in re.findall(r"\d\.\d{3,4}\b", (out / "report.md").read_text()):
         assert value in page
 
@@ -140,7 +109,7 @@ def test_half_a_grid_makes_a_report_that_says_so(tmp_path, console):
         "report.html",
         "results.json",
     }
-    read_page(tmp_path / "out" / "report.html")
+    read_page((tmp_path / "out" / "report.html").read_text())
 
 
 def test_cells_of_other_settings_are_listed(tmp_path, console):
@@ -174,7 +143,7 @@ def test_failed_cells_are_listed(tmp_path, console):
     (folder / "cells" / "covid-paper-lstm-paper-0.json").write_text(json.dumps(failed))
     write_report(folder, tmp_path / "out", console, train=False)
     assert "covid-paper-lstm-paper-0 | ValueError: <broken> \\| bar" in (tmp_path / "out" / "report.md").read_text()
-    page = read_page(tmp_path / "out" / "report.html")
+    page = read_page((tmp_path / "out" / "report.html").read_text())
     assert "ValueError: <broken> | bar" in " ".join(page.text)
 
 

@@ -4,56 +4,21 @@ import json
 import re
 import sys
 from dataclasses import asdict, replace
-from html.parser import HTMLParser
 
 import helpers.fabricated_page as fabricated
 import pytest
+from helpers.html_pages import read_page
 
 from smc_transformer.report.page import write_page
 from smc_transformer.report.page.data import SeriesPage, TargetPage, plain
 from smc_transformer.report.page.write import SCRIPTS, TEMPLATES, embedded_json, render_page
-
-VOID = {"meta", "link", "input"}
-
-
-class Document(HTMLParser):
-    """Checks that tags are closed in order, and collects references and scripts."""
-
-    def __init__(self):
-        super().__init__()
-        self.stack, self.references, self.scripts, self.identifiers = [], [], [], []
-
-    def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.references += [found[name] for name in ("src", "href", "srcset", "action") if name in found]
-        self.identifiers += [found["id"]] if "id" in found else []
-        assert not any(name.startswith("on") for name in found)
-        if tag == "script":
-            self.scripts.append("")
-        if tag not in VOID:
-            self.stack.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.stack.pop() == tag
-
-    def handle_data(self, data):
-        if self.stack and self.stack[-1] == "script":
-            self.scripts[-1] += data
-
-
-def read(text):
-    document = Document()
-    document.feed(text)
-    document.close()
-    assert document.stack == []
-    return document
 
 
 def test_the_file_holds_the_numbers_and_refers_to_nothing(tmp_path):
     page = replace(fabricated.page(), title=fabricated.NASTY)
     path = write_page(page, tmp_path / "folder" / "report.html")
     text = path.read_text(encoding="utf-8")
-    document = read(text)
+    document = read_page(text)
     assert document.references == ["data:,"]
     assert len(document.scripts) == 2
     assert json.loads(document.scripts[0]) == json.loads(json.dumps(asdict(page)))
