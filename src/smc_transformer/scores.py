@@ -1,4 +1,4 @@
-"""Scores of predictive distributions against what came.
+"""Scores of predictive distributions against observed values.
 
 A missing observation is NaN, and so is its score: averages leave both out.
 """

@@ -41,11 +41,12 @@ def add_rows(parser: argparse.ArgumentParser, whole: str, *, required: bool) -> 
     parser.add_argument("--save", action="store_true", help="with --new: save the state after these rows in the model")
 
 
-def add_horizon(parser: argparse.ArgumentParser, default: int | None = None) -> None:
+def add_horizon(parser: argparse.ArgumentParser, default: int | None = None, paths: int = 1000) -> None:
     """How far, and by how many paths, to forecast."""
     shown = "that of the fit" if default is None else default
     parser.add_argument("--horizon", type=positive, default=default, help=f"steps ahead (default: {shown})")
-    parser.add_argument("--paths", type=positive, default=1000, help="sampled futures behind the numbers (1000)")
+    text = f"sampled futures that the numbers are computed from (default: {paths})"
+    parser.add_argument("--paths", type=positive, default=paths, help=text)
 
 
 def add_forecast(parser: argparse.ArgumentParser) -> None:

@@ -2,10 +2,10 @@
 
 from smc_transformer import Forecaster
 
-forecaster = Forecaster(input_size=48, horizon=24, targets=["y"], freq="h").fit(df)
-forecaster.predict(level=[80, 95])              # a table: unique_id, ds, y, y-lo-80, y-hi-80, ...
-forecaster.update(new_rows)                     # a filter step for each new row, no new training
-forecaster.save("model")                        # Forecaster.load("model") resumes in the same state
+forecaster = Forecaster(horizon=24).fit(df)  # df: unique_id, ds, y
+forecaster.predict(level=[80, 95])           # a table: unique_id, ds, y, y-lo-80, y-hi-80, ...
+forecaster.update(new_rows)                  # a filter step for each new row, no new training
+forecaster.save("model")                     # Forecaster.load("model") resumes in the same state
 
 docs/forecaster.md tells what goes in, what comes out, and what is assumed.
 """

@@ -1,4 +1,4 @@
-"""Backtests: forecasts from past cutoffs, beside what came, and their scores."""
+"""Backtests: forecasts from past cutoffs, beside the observed values, and their scores."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ class Backtest:
 
     Attributes:
         forecasts: a row for each series, cutoff (the last row that was known) and time, in columns such as
-            y-observed (what came), y (the mean), y-lo-95, y-hi-95, as `predict` calls them, y-crps and y-pit (for whole
+            y-observed, y (the mean), y-lo-95, y-hi-95, as `predict` calls them, y-crps and y-pit (for whole
             numbers drawn between P(Y < y) and P(Y <= y), so that it is uniform for calibrated forecasts of any
-            distribution). With an alias: y (what came), SMC, SMC-lo-95, SMC-hi-95, as `predict` with this alias calls
-            them, and no scores.
+            distribution). With an alias: y (the observed value), SMC, SMC-lo-95, SMC-hi-95, as `predict` with this
+            alias calls them, and no scores.
         metrics: a row for each target: mse of the mean, crps, picp, mpiw and winkler of the 95 % interval, and the
             energy score of whole paths (joint over steps and targets), all in the user's units and averaged over what
             was observed.

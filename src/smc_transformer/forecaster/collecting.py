@@ -1,4 +1,4 @@
-"""Tables in which some series are wrong: the others go on, and each wrong one is told with its reason."""
+"""Tables in which some series cannot be used: the others are, and each of these is named with its reason."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

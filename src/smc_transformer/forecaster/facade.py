@@ -416,7 +416,7 @@ class Forecaster:
         errors: str = "raise",
         alias: str | None = None,
     ) -> Any:
-        """Forecast the last windows of each series from the rows before them, and score what came.
+        """Forecast the last windows of each series from the rows before them, and score the forecasts.
 
         Nothing that comes after a cutoff is ever used: where this forecaster has been fitted on rows after the first
         cutoff (or not at all), a new one with the same settings is trained on the rows before it.

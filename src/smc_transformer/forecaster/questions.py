@@ -1,7 +1,7 @@
 """Questions about whole paths: events, first passages, sums. `Forecast` asks them of itself.
 
-Each answer is a count or a sum over the sampled joint paths, so it knows how steps and targets hang together. Its
-sampling error is that of the paths, given the fitted model and the particles that the paths start from.
+Each answer is a count or a sum over the sampled joint paths, so it takes the dependence of steps and targets into
+account. Its sampling error is that of the paths, given the fitted model and the particles that the paths start from.
 """
 
 import sys

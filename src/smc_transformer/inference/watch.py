@@ -1,4 +1,4 @@
-"""Whether a network is as it was: what was found out about it, or computed from it, holds as long.
+"""Whether a network has changed: while it has not, what was computed from it or found out about it can be used again.
 
 Not its weights, which may change where they are: who relies on a watch reads them there. But where they are, which
 parts it has, whether these are in training, have hooks or methods of their own, and the few numbers from which others

@@ -1,4 +1,4 @@
-"""The picture of a backtest: forecasts over what came, and below them whether intervals held what they should."""
+"""The picture of a backtest: forecasts and observed values; below them, whether intervals held what they should."""
 
 from collections.abc import Sequence
 from itertools import cycle

@@ -1,6 +1,6 @@
-"""`smct backtest`: forecast the end of known series, and score what came.
+"""`smct backtest`: forecast the end of known series, and score these forecasts.
 
-Forecasts the last windows of each series from the rows before them, and scores what came: mse of the mean, CRPS,
+Forecasts the last windows of each series from the rows before them, and scores the forecasts: mse of the mean, CRPS,
 coverage (picp), width (mpiw) and Winkler score of 95 % intervals, energy score of paths. Nothing after a cutoff is
 used: a model that was fitted on later rows lends its settings to a new one, trained on the rows before the first
 cutoff.
@@ -40,8 +40,8 @@ def add(commands: Commands) -> None:
     parser.add_argument("--refit", action="store_true", help="train again at each cutoff")
     parser.add_argument("--rolling", type=positive, metavar="ROWS", help="train on so many rows before a cutoff only")
     add_levels(parser, 80, 95)
-    picture = "forecasts over what came, and how often intervals held it"
-    add_outputs(parser, "the forecasts beside what came", picture, "the first four")
+    picture = "forecasts and observed values, and how often intervals held them"
+    add_outputs(parser, "the forecasts beside the observed values", picture, "the first four")
 
 
 def _run(options: argparse.Namespace) -> None:

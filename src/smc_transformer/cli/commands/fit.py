@@ -58,7 +58,7 @@ def add(commands: Commands) -> None:
     text = "last rows of each series held out to choose weights and widths by: 0, or at least the horizon"
     lengths.add_argument("--val-size", type=not_negative, help=text)
     training = parser.add_argument_group("training")
-    text = "batches of the likelihood and of the forecasts (default: 200)"
+    text = "batches of each stage of training: likelihood, then forecasts (default: 200, then 100)"
     training.add_argument("--steps", type=positive, help=text)
     training.add_argument(
         "--seed", type=not_negative, default=0, help="of weights, training and particles (default: 0)"

@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     if options.backtest and options.data is None:
-        raise UsageError("--backtest compares forecasts with what came: give the series as --data")
+        raise UsageError("--backtest compares forecasts with observed values: give the series as --data")
     check_installed("jinja2", "the page needs", "report")
     check_place(options.out)
     forecaster = load_model(options.model)

@@ -1,4 +1,4 @@
-"""`smct serve`: the same behind HTTP, with a page for people on duty.
+"""`smct serve`: follow series live over HTTP, with a page for people on duty.
 
 Follows the series of a model over HTTP: POST /rows takes observations and answers how surprising each was, GET
 /forecasts and /paths answer what comes next, / is a page that shows what is surprising now, /docs describes all routes.
@@ -35,8 +35,7 @@ def add(commands: Commands) -> None:
         "database for the accepted rows, postgresql://...: written down in the folder (default: SQLite in the folder)"
     )
     parser.add_argument("--store", metavar="URL", help=text)
-    add_horizon(parser, default=1)
-    parser.set_defaults(paths=200)
+    add_horizon(parser, default=1, paths=200)
     text = "answer rows without a forecast: faster, but the page has no past forecasts to show"
     parser.add_argument("--no-forecasts", dest="horizon", action="store_const", const=0, help=text)
     text = "an accepted value outside its central interval of this level is an alert (default: 99.9)"

@@ -1,4 +1,4 @@
-"""The journal that releases up to 0.2 kept beside a saved forecaster: lines answered since the states were saved.
+"""The journal that earlier versions kept beside a saved forecaster: lines answered since the states were saved.
 
 It is read and replayed; whoever writes to the folder moves on to a store. A row that the states hold already (after a
 kill between saving them and emptying the journal) is recognised by its time. A last line that a kill has left

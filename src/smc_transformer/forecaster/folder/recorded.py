@@ -1,4 +1,4 @@
-"""What a stream has answered, as a folder tells it: from the store, or from the journal of an older release."""
+"""What a stream has answered, as a folder tells it: from the store, or from the journal of an earlier version."""
 
 from typing import Any, NamedTuple
 

@@ -1,7 +1,7 @@
 """What an observation model is: a family of distributions of the targets, and how its own parameters are learned.
 
-The read-out gives every particle a vector of raw parameters; the distribution makes them into a distribution of X_t
-(`Components`, one for each particle). A new distribution is one new file with those two classes.
+The read-out gives every particle a vector of raw parameters; the observation model makes them into a distribution of
+X_t (`Components`, one for each particle). A new observation model is one new file with those two classes.
 """
 
 import copy

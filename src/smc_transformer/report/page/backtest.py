@@ -1,4 +1,4 @@
-"""The scores of a backtest, from its table of forecasts and what came."""
+"""The scores of a backtest, from its table of forecasts and observed values."""
 
 from collections.abc import Sequence
 
