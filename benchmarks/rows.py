@@ -1,4 +1,4 @@
-"""A line of the table: what was measured, and what was hoped for."""
+"""A row of the table: what was measured, and its target."""
 
 from collections.abc import Sequence
 
