@@ -1,4 +1,4 @@
-"""What went wrong on a worker, out of what its engine says about it: a page of traces of many processes."""
+"""The reason why a worker failed, found in the traces of many processes that its engine shows."""
 
 import re
 from collections.abc import Iterator

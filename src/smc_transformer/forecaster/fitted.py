@@ -1,4 +1,4 @@
-"""What a fit leaves behind: a model, scaling, and the particles of every series; and how to follow them further."""
+"""The result of a fit: a model, scaling, and the particles of every series; and how to follow them further."""
 
 import logging
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence

@@ -1,6 +1,6 @@
 """A few rows of a plain table, read without the machinery of pandas, which takes longer than a filter step.
 
-Plain is a table of pandas whose columns have the types that they usually have, and hold what they should. Anything else
+A table is plain if it is one of pandas whose columns have the usual types and hold valid values. Anything else
 is left to `table.read_rows`, which knows all types and says what is wrong: here nothing is ever refused.
 """
 

@@ -1,4 +1,4 @@
-"""What is known of followed series beside their particles, column by column, so that many go on together.
+"""What is known of followed series beside their particles, column by column, so that many are updated at once.
 
 A `Roster` is a mapping from names to `Followed`, as a dictionary would be, but views, runs and last rows of all series
 lie in common arrays, which grow by a share of themselves. It is for series that are seen through a local view.

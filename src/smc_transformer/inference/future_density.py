@@ -1,4 +1,4 @@
-"""How well each particle's past goes with a future that has been chosen already: what backward simulation asks."""
+"""The density of a future that has been chosen already given each particle's past, for backward simulation."""
 
 import math
 

@@ -1,6 +1,6 @@
 """Intervals as wide as held-out data ask for: one factor on the observation noise, found after training.
 
-Whoever trains to make a score small fits the training data a little too closely, and the intervals come out a little
+A model that is trained to minimise a score fits the training data a little too closely, and its intervals are a little
 too narrow. One number, the widening of the noise, is enough to mend that; it is found on validation data by bisection.
 """
 

@@ -1,8 +1,8 @@
-"""What training makes small: the negative log-likelihood, or a score of free-running forecasts.
+"""What training minimises: the negative log-likelihood, or a score of free-running forecasts.
 
 The likelihood judges one step at a time, given the true past. A forecast of many steps reads its own draws, and where
-targets are nearly functions of one another a likelihood cares for little but those thin directions. `ForecastScore`
-judges what forecasters use: paths drawn after a history, by the continuous ranked probability score (docs/learning.md).
+targets are nearly functions of one another the likelihood is dominated by directions in which they hardly vary.
+`ForecastScore` judges paths drawn after a history, by the continuous ranked probability score (docs/learning.md).
 """
 
 from abc import ABC, abstractmethod

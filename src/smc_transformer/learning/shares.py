@@ -1,4 +1,4 @@
-"""What a batch comes to when several processes have a share of it each.
+"""The gradient and the statistics of a batch of which each of several processes has a share.
 
 A goal's loss is a mean over the terms of its batch. With n_r terms in the share of process r, and g_r the gradient of
 the mean over these, the gradient of the batch is

@@ -1,8 +1,8 @@
 """The squared error of the transformer without its noise: where training may start.
 
 With all latent noise at zero the model is an ordinary transformer, trained in a fraction of the time of a particle
-filter. A likelihood of many targets cares first for those that are nearly functions of one another; the squared error
-cares for all of them, so the features it finds are a better place to begin (docs/learning.md).
+filter. The likelihood of many targets is dominated by those that are nearly functions of one another; the squared error
+counts all of them, so the features it finds are a better place to begin (docs/learning.md).
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How the particles of a series are."""
+"""The health of a series' particles."""
 
 from smc_transformer.forecaster.fitted import Fitted
 from smc_transformer.forecaster.table import Name

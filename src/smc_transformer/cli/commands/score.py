@@ -1,8 +1,8 @@
 """`smct score`: find anomalies, by how surprising each observed value is.
 
-Says of each observed value how expected it was, given what came before it: the log density in nats, the pit (its
-probability from below: near 0 or 1 is a surprise), and whether it lies outside central intervals. An anomaly lies
-outside the widest of them, as 1 of 100 ordinary values does at 99 %.
+Says of each observed value how expected it was, given what came before it: the log density in nats, the pit (how
+probable a smaller value was: near 0 or 1 is a surprise), and whether it lies outside central intervals. An anomaly
+lies outside the widest of them, as 1 of 100 ordinary values does at 99 %.
 
 example: smct score model --data data.csv --level 99.9 --anomalies --out found.csv --plot found.png
 """

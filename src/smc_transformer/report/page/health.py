@@ -1,4 +1,4 @@
-"""How well the particles of each series are over the rows that the page shows.
+"""The health of each series' particles over the rows that the page shows.
 
 The forecaster keeps no record of its filter, so this is one more run of the same filter, over these rows only.
 """
