@@ -120,3 +120,11 @@ def test_shifted_residuals_draw_whole_rows():
 def test_residuals_need_a_complete_row():
     with pytest.raises(ValueError, match="no complete row"):
         Residuals(torch.empty(0, 2))
+
+
+def test_the_crps_of_a_row_does_not_depend_on_the_rows_beside_it():
+    generator = torch.Generator().manual_seed(0)
+    draws, x = torch.randn(16, 50, 2, 1, generator=generator).double(), torch.zeros(16, 2, 1).double()
+    together = Samples(draws).crps(x)
+    alone = [Samples(draws[row : row + 1]).crps(x[row : row + 1]) for row in range(16)]
+    assert torch.equal(together, torch.cat(alone))

@@ -82,7 +82,8 @@ class Samples(Predictive):
         n_draws = self.ordered.shape[-1]
         ranks = torch.arange(1, n_draws + 1).to(x)
         error = (self.ordered - x.unsqueeze(-1)).abs_().mean(dim=-1)
-        return error - self.ordered @ ((2 * ranks - n_draws - 1) / n_draws**2)
+        # Not a matrix product: on some processors it sums a row in another order where other rows are beside it.
+        return error - (self.ordered * ((2 * ranks - n_draws - 1) / n_draws**2)).sum(dim=-1)
 
     def sample(self, n_samples: int, generator: Randomness = None) -> Float[Tensor, "batch sample time target"]:
         """Draws with replacement, each whole over steps and targets."""
