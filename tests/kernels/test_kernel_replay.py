@@ -5,6 +5,7 @@ import torch
 from helpers.agreement import assert_same, largest_of, random_model, seeded
 
 from smc_transformer.inference.compiled import layer_tensors
+from smc_transformer.kernels import disabled
 from smc_transformer.kernels.replay import replay_outputs
 from smc_transformer.nn.attention import Latents, Noise
 
@@ -60,24 +61,15 @@ def gradients_of(model, owners, sizes, *, in_c):
         factors = [covariance.factor for covariance in model.attention.covariances]
         deviations = [factor * eps for factor, eps in zip(factors, noise.along(trajectories), strict=True)]
         latents = Latents(*(mean + part for mean, part in zip(at_nodes[:3], deviations[:3], strict=True)))
-        z = attend(model.attention, latents) + deviations[3]
-        out = model.readout(z, at_nodes[3])
+        with disabled():
+            context = model.attention.attend_all(latents)
+        out = model.readout(context + deviations[3], at_nodes[3])
     weights = draw(*out.shape, seed=6).to(like) * torch.arange(n_trajectories).to(like)[:, None, None]
     model.zero_grad()
     (weights * out).sum().backward()
     named = {"query_mean": means[0], "key_mean": means[1], "value_mean": means[2], "embedding": means[3]}
     named |= {name: part for name, part in model.named_parameters() if name.startswith(("attention.", "readout."))}
     return out.detach(), {name: part.grad.clone() for name, part in named.items() if part.grad is not None}
-
-
-def attend(attention, latents):
-    """What `attend_all` finds, by a softmax over all steps."""
-    n_steps = latents.query.shape[-2]
-    seen = torch.ones(n_steps, n_steps, dtype=torch.bool).tril()
-    seen = seen if attention.window is None else seen.triu(1 - attention.window)
-    query, key, value = (part.unflatten(-1, (attention.n_heads, -1)).transpose(-2, -3) for part in latents)
-    scores = (query @ key.mT / key.shape[-1] ** 0.5).masked_fill(~seen, -torch.inf)
-    return attention.output((scores.softmax(-1) @ value).transpose(-2, -3).flatten(-2))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -101,3 +93,16 @@ def test_gradients_along_trajectories_that_share_their_past(sizes, window, owner
     for name, wanted in expected_gradients.items():
         assert_same(gradients[name], wanted, rounding, name, largest)
     assert calls == {"replay_forward": 1, "replay_backward": 1}
+
+
+@pytest.mark.parametrize("owners", ["one", "own", "nodes"])
+def test_any_number_of_threads_finds_the_same_to_the_bit(owners, calls, set_threads):
+    model = random_model(3, window=4, d_model=8, d_ff=7, n_inputs=2, n_targets=2).float()
+    found = []
+    for n_threads in (1, 2, 3):
+        set_threads(n_threads)
+        out, gradients = gradients_of(model, owners, (7, 2, 9, 6, 8), in_c=True)
+        found.append([out, *gradients.values()])
+    for others in found[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(found[0], others, strict=True))
+    assert calls.threads == {1, 2, 3}
