@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers.agreement import assert_same, both, random_case, random_model, seeded
 from helpers.models import sequences
+from helpers.unequal import unequal
 
 from smc_transformer.inference import compiled, engine
 from smc_transformer.inference.filter import filter_state
@@ -211,6 +212,25 @@ def test_windows_reach_from_the_paths_into_the_past_of_their_particles(window, n
     model = random_model(d_model=4, d_ff=5, n_heads=2, window=window, encoder="gru", initial_latent_variance=1.0)
     paths, expected = both(lambda: model.forecast(sequences(2, n_past - 1), 10, 11, generator=4, n_particles=7))
     assert_same(paths, expected)
+    assert calls["draw_paths"] == 1
+
+
+@pytest.mark.parametrize("window", [None, 1, 3, 8, 9, 20])
+@pytest.mark.parametrize("horizon", [1, 12])
+@pytest.mark.parametrize("gap_at", [None, 4])
+def test_sequences_side_by_side_have_pasts_of_their_own_lengths(window, horizon, gap_at, calls):
+    """Shorter and longer than the window, in one call, so that one sequence follows another in a thread's memory."""
+    model = random_model(d_model=6, d_ff=5, n_heads=2, window=window, encoder="gru", initial_latent_variance=1.0)
+
+    def work():
+        state = unequal(model, model.settings(6), (30, 1, 8, 2, 21), 30, gap_at=gap_at)
+        start, _ = spread(model, model.settings(6), state, 11, horizon, seeded(1))
+        return draw_paths(model, start, sequences(5, horizon - 1, 0), seeded(2))
+
+    with torch.no_grad():
+        found, expected = both(work)
+    for one, other in zip(found, expected, strict=True):
+        assert_same(one, other)
     assert calls["draw_paths"] == 1
 
 

@@ -114,7 +114,8 @@ typedef struct {
     real *keys, *values, *white, *log_weights;
     double *mass, *cumulative;
     count *trajectories, *inherited, *parents;
-    count *kind, *place, *first_of; /* (particles): of whose inputs; where these are embedded; one particle for each place */
+    count *kind, *place, *place_of, *first_of; /* (particles): whose inputs each has since the last gap, and where these
+                                                  are embedded; where each kind is; one of the kind at each place */
 } FilterWorkspace;
 
 static int prepare_own(OwnInputs *own, const Filter *f, const Encoder *encoder, count d)
@@ -163,9 +164,11 @@ static int prepare_filter(FilterWorkspace *work, const Filter *f, const Layer *l
     work->parents = calloc(f->particles, sizeof(count));
     work->kind = calloc(f->particles, sizeof(count));
     work->place = calloc(f->particles, sizeof(count));
+    work->place_of = calloc(f->particles, sizeof(count));
     work->first_of = calloc(f->particles, sizeof(count));
     return ready && own_ready && work->keys && work->values && work->white && work->log_weights && work->mass && work->cumulative
-        && work->trajectories && work->inherited && work->parents && work->kind && work->place && work->first_of;
+        && work->trajectories && work->inherited && work->parents && work->kind && work->place && work->place_of
+        && work->first_of;
 }
 
 static void release_filter(FilterWorkspace *work)
@@ -175,7 +178,7 @@ static void release_filter(FilterWorkspace *work)
     for (int i = 0; i < N_OWN; i++) free(parts[i]);
     free(work->keys); free(work->values); free(work->white); free(work->log_weights);
     free(work->mass); free(work->cumulative); free(work->trajectories); free(work->inherited); free(work->parents);
-    free(work->kind); free(work->place); free(work->first_of);
+    free(work->kind); free(work->place); free(work->place_of); free(work->first_of);
 }
 
 /* Children take over rows of n numbers from their parents. */
@@ -235,11 +238,14 @@ static int has_own(const Filter *f, count step, count gap) { return gap >= 0 && 
 static count place_kinds(FilterWorkspace *work, count particles)
 {
     count n_kinds = 0;
+    for (count kind = 0; kind < particles; kind++) work->place_of[kind] = -1;
     for (count m = 0; m < particles; m++) {
-        count place = 0;
-        while (place < n_kinds && work->kind[work->first_of[place]] != work->kind[m]) place++;
-        if (place == n_kinds) work->first_of[n_kinds++] = m;
-        work->place[m] = place;
+        count *place = work->place_of + work->kind[m];
+        if (*place < 0) {
+            *place = n_kinds;
+            work->first_of[n_kinds++] = m;
+        }
+        work->place[m] = *place;
     }
     return n_kinds;
 }
@@ -478,10 +484,7 @@ static int run_sequences(void *job)
         f->collapsed[sequence] = -1;
         int informed = 0;
         count gap = -1; /* the last input with missing targets */
-        if (f->observed) {
-            start_inputs(f, sequence);
-            memset(work.kind, 0, M * sizeof(count));
-        }
+        if (f->observed) start_inputs(f, sequence);
         for (count step = 0; step < T; step++) {
             if (f->observed && !is_complete(f, sequence, step)) gap = step;
             int is_own = has_own(f, step, gap);

@@ -25,11 +25,10 @@ enum { BLOCKS_AT_ONCE = 256 }; /* in a piece of work */
 static void make_words(const uint32_t key[4], uint32_t draw, count block, uint32_t bits[AT_ONCE])
 {
     for (int first = 0; first < COUNTERS; first += SIDE_BY_SIDE) {
-        words x[4] = {{0}};
-        for (int i = 0; i < SIDE_BY_SIDE; i++) x[0][i] = (uint32_t)(first + i);
-        x[1] += (uint32_t)block;
-        x[2] += (uint32_t)(block >> 32);
-        x[3] += draw;
+        uint32_t numbers[SIDE_BY_SIDE];
+        for (int i = 0; i < SIDE_BY_SIDE; i++) numbers[i] = (uint32_t)(first + i);
+        words x[4] = {{0}, (words){0} + (uint32_t)block, (words){0} + (uint32_t)(block >> 32), (words){0} + draw};
+        memcpy(&x[0], numbers, sizeof x[0]);
         threefry(x, key);
         for (int i = 0; i < 4; i++) memcpy(bits + i * COUNTERS + first, &x[i], sizeof x[i]);
     }

@@ -6,7 +6,8 @@
 
    Ancestral trajectories have their distant past in common, and what is the same up to a step has the same read-outs up
    to there: they are gone through once, with the sum of the gradients of all who share them. A trajectory is gone
-   through from the first step that it shares with no earlier one. */
+   through from the first step that it shares with no earlier one. Those with means of their own share nothing, even
+   where these are equal: each has its own gradient. */
 
 #include "band.h"
 #include "gradient.h"
@@ -73,19 +74,24 @@ static int prepare_trajectory(TrajectoryWorkspace *work, const Replay *r, const 
     return all_there((real **)work, N_PARTS);
 }
 
+/* Whether two trajectories have the noise, the means and the embedding of a step in common. */
+static inline int is_shared(const Replay *r, count row, count other, count t)
+{
+    count own = row * r->steps + t, its = other * r->steps + t;
+    if (r->trajectories[own] != r->trajectories[its]) return 0;
+    return r->nodes ? r->nodes[own] == r->nodes[its] : r->owners == 1;
+}
+
 /* How many steps each trajectory of a sequence has in common with an earlier one, and with which. */
 static void find_shared(const Replay *r, count sequence, count *n_shared, count *with)
 {
-    count T = r->steps;
-    const count *trajectories = r->trajectories + sequence * r->n_trajectories * T;
+    count T = r->steps, first = sequence * r->n_trajectories;
     for (count row = 0; row < r->n_trajectories; row++) {
-        const count *own = trajectories + row * T;
         n_shared[row] = with[row] = 0;
         for (count other = 0; other < row && n_shared[row] < T; other++) {
-            const count *its = trajectories + other * T;
-            if (its[n_shared[row]] != own[n_shared[row]]) continue; /* no more than with another one */
+            if (!is_shared(r, first + row, first + other, n_shared[row])) continue; /* no more than with another one */
             count same = 0;
-            while (same < T && its[same] == own[same]) same++;
+            while (same < T && is_shared(r, first + row, first + other, same)) same++;
             if (same <= n_shared[row]) continue;
             n_shared[row] = same;
             with[row] = other;
