@@ -40,7 +40,10 @@ def numbered_beginnings(trajectories):
 
 
 def gradients_of(model, owners, sizes, *, in_c):
-    """Those of the means, the embedding and all parameters behind a sum of read-outs with weights of either sign."""
+    """The read-outs, and the gradients of the means, the embedding and all parameters for a weighted sum of them.
+
+    Each trajectory has weights of its own, of either sign, the first of several none.
+    """
     batch, n_particles, n_trajectories, n_steps, d = sizes
     like = next(model.parameters())
     trajectories = sharing_trajectories(*sizes[:4])
@@ -64,7 +67,8 @@ def gradients_of(model, owners, sizes, *, in_c):
         with disabled():
             context = model.attention.attend_all(latents)
         out = model.readout(context + deviations[3], at_nodes[3])
-    weights = draw(*out.shape, seed=6).to(like) * torch.arange(n_trajectories).to(like)[:, None, None]
+    weights = draw(*out.shape, seed=6).to(like)
+    weights[:, 0] *= n_trajectories == 1
     model.zero_grad()
     (weights * out).sum().backward()
     named = {"query_mean": means[0], "key_mean": means[1], "value_mean": means[2], "embedding": means[3]}
@@ -77,11 +81,9 @@ def gradients_of(model, owners, sizes, *, in_c):
 @pytest.mark.parametrize("window", [None, 1, 3, 50])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_gradients_along_trajectories_that_share_their_past(sizes, window, owners, dtype, calls):
-    """Each trajectory has a weight of its own, the first none, so that no gradient can stand in for another."""
     d = sizes[-1]
     settings = {"d_model": d, "n_heads": 3 if d % 3 == 0 else 1, "d_ff": 7, "n_inputs": 2, "n_targets": 2}
-    if sizes[0] == 2:
-        settings["readout"] = "linear"
+    settings["readout"] = "linear" if d in (1, 8) else "transformer"
     model = random_model(3, window=window, initial_latent_variance=0.5, **settings).to(dtype)
     found, gradients = gradients_of(model, owners, sizes, in_c=True)
     expected, expected_gradients = gradients_of(model, owners, sizes, in_c=False)
