@@ -127,8 +127,9 @@ def test_a_full_queue_says_when_to_come_again(folder):
 
 def test_a_request_that_waits_too_long_is_told_and_may_be_sent_again(folder):
     with serving(folder, limits=Limits(seconds=0.05)) as client:
-        hold = threading.Event()
-        client.worker.ask(lambda service: hold.wait(60))
+        begun, hold = threading.Event(), threading.Event()
+        client.worker.ask(lambda service: (begun.set(), hold.wait(60)))
+        assert begun.wait(60)
         late = client.post("/rows", json=row())
         assert late.status_code == 503
         assert "send them again is safe" in late.json()["error"]["reason"]
@@ -140,11 +141,13 @@ def test_a_request_that_waits_too_long_is_told_and_may_be_sent_again(folder):
 
 def posted_together(client):
     """The answers to a row of each series, all of which were waiting when the worker came to them."""
-    hold = threading.Event()
-    client.worker.ask(lambda service: hold.wait(60))
+    begun, hold = threading.Event(), threading.Event()
+    client.worker.ask(lambda service: (begun.set(), hold.wait(60)))
+    assert begun.wait(60)  # else the worker might come to the first row before
     with ThreadPoolExecutor() as pool:
         found = [pool.submit(client.post, "/rows", json=row(name)) for name in "abc"]
-        while client.worker.n_queued < 3:
+        until = time.monotonic() + 50
+        while client.worker.n_queued < 3 and time.monotonic() < until:
             time.sleep(0.001)
         hold.set()
         return [one.result() for one in found]
