@@ -4,11 +4,10 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-import torch
-
 from benchmarks.rows import row
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import goals, trainer
+from smc_transformer.learning.optimiser import Adam
 from smc_transformer.learning.trainer import fit
 from smct_paper.datasets import SYNTHETIC
 
@@ -21,7 +20,7 @@ PARTS = {
 """Functions of a training, and who calls them; the optimiser's own step is timed beside them."""
 
 
-class TimedAdam(torch.optim.Adam):
+class TimedAdam(Adam):
     """Adam that knows how long it has worked."""
 
     seconds = 0.0
