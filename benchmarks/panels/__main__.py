@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.panels.methods import METHODS
 from benchmarks.panels.panels import PANELS
-from benchmarks.panels.running import load_split, run_method
+from benchmarks.panels.running import load_split, run_method, split_name
 from benchmarks.panels.store import Record, add_record, key, read_records
 from benchmarks.panels.summary import geometric_means, published_rows, rows_of
 
@@ -31,13 +31,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", choices=PANELS, default=list(PANELS), metavar="PANEL", help="some panels")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["seasonal_naive", "smc"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--validation", action="store_true", help="drop the test rows, forecast the rows before them")
+    help_text = "drop the test rows, forecast the rows before them; with K the K-th horizon before them"
+    parser.add_argument("--validation", nargs="?", type=int, const=1, default=0, metavar="K", help=help_text)
     parser.add_argument("--settings", type=json.loads, default={}, help="JSON: arguments of the method to change")
     parser.add_argument("--out", type=Path, help="JSON file, to which results are added as they come")
     parser.add_argument("--again", action="store_true", help="run also what the file has")
     parser.add_argument("--data", type=Path, help="folder that has the folder panels")
     parser.add_argument("--folder", type=Path, default=Path("docs/results"), help="of the report and its results")
     options = parser.parse_args(arguments)
+    if options.validation < 0:
+        parser.error(f"--validation {options.validation}: must be at least 1")
     console = Console(width=140)
     if options.command == "report":
         from benchmarks.panels.report import write_report  # matplotlib: not in the peers' environment
@@ -55,11 +58,11 @@ def run(options: argparse.Namespace, console: Console) -> list[Record]:
             settings = {} if method == "seasonal_naive" else options.settings
             for seed in [0] if method in SEEDLESS else options.seeds:
                 asked = {"panel": panel, "method": method, "seed": seed, "settings": settings}
-                asked["split"] = "validation" if options.validation else "test"
+                asked["split"] = split_name(options.validation)
                 record = known.get(key(asked))
                 if record is None:
                     split = load_split(panel, options.validation, options.data)
-                    record = run_method(split, method, seed, settings, validation=options.validation)
+                    record = run_method(split, method, seed, settings, horizons_back=options.validation)
                     if options.out is not None:
                         add_record(options.out, record)
                     console.print(line(record), style="dim", highlight=False)

@@ -52,7 +52,7 @@ class OneCandidate(LocalView):
 
 def compare(name: str, *, n_series: int, rows: int, n_particles: int, n_paths: int, seed: int = 0) -> dict:
     """WQL and coverage of both forms on the rows before the test rows of a panel."""
-    split = load_split(name, True, None)
+    split = load_split(name, 1, None)
     forecaster = Forecaster(horizon=split.panel.horizon, seed=seed, n_particles=n_particles)
     fitted = forecaster.fit(split.train, progress=False).fitted
     given = forecaster.read(split.train)

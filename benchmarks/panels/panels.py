@@ -91,18 +91,22 @@ class Split:
         return self.test["y"].to_numpy(float).reshape(-1, self.panel.horizon)
 
 
-def split_panel(panel: Panel, table: pd.DataFrame, *, validation: bool = False) -> Split:
+def split_panel(panel: Panel, table: pd.DataFrame, *, horizons_back: int = 0) -> Split:
     """The last `horizon` rows of each series are the test.
 
-    For validation these rows are dropped, and the last `horizon` rows before them take their place: what is chosen
-    there has not seen the test.
+    For validation as many times `horizon` rows are dropped as `horizons_back` says, and the last `horizon` rows before
+    them take their place: what is chosen there has not seen the test. Series that have no more than `horizon` rows
+    before an earlier place than the first are left out there.
     """
-    horizon = panel.horizon
-    from_end = table.groupby("unique_id", sort=False).cumcount(ascending=False)
-    if validation:
-        table, from_end = table[from_end >= horizon], from_end[from_end >= horizon] - horizon
-    shortest = table.groupby("unique_id", sort=False).size().min()
-    if shortest <= horizon:
-        raise ValueError(f"{panel.name}: a series of {shortest} rows has none before its last {horizon}")
+    horizon, dropped = panel.horizon, horizons_back * panel.horizon
+    rows = table.groupby("unique_id", sort=False)
+    length, from_end = rows["ds"].transform("size") - dropped, rows.cumcount(ascending=False) - dropped
+    if horizons_back > 1:
+        table = table[length > 2 * horizon]
+    table = table[from_end.reindex(table.index) >= 0]
+    if table.empty or (shortest := length[table.index].min()) <= horizon:
+        rows_left = "no series is long enough" if table.empty else f"a series of {shortest} rows has none"
+        raise ValueError(f"{panel.name}: {rows_left} before its last {horizon} rows, {dropped} dropped")
+    from_end = from_end[table.index]
     is_test = from_end < horizon
     return Split(panel, table[~is_test].reset_index(drop=True), table[is_test].reset_index(drop=True))

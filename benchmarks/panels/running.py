@@ -19,19 +19,24 @@ PACKAGES = {
 """Whose versions are noted with a result."""
 
 
+def split_name(horizons_back: int) -> str:
+    """As it is noted with a result."""
+    return ("test", "validation")[horizons_back] if horizons_back < 2 else f"validation {horizons_back}"
+
+
 @lru_cache(maxsize=1)
-def load_split(name: str, validation: bool, folder: Path | None) -> Split:
-    return split_panel(PANELS[name], read_panel(PANELS[name], folder), validation=validation)
+def load_split(name: str, horizons_back: int, folder: Path | None) -> Split:
+    return split_panel(PANELS[name], read_panel(PANELS[name], folder), horizons_back=horizons_back)
 
 
-def run_method(split: Split, method: str, seed: int, settings: dict, *, validation: bool) -> Record:
+def run_method(split: Split, method: str, seed: int, settings: dict, *, horizons_back: int) -> Record:
     """The scores and seconds of one run, and its WQL over that of a seasonal naive forecast of the same rows."""
     stopwatch = Stopwatch()
     found = scores(split, load_method(method)(split, seed, settings, stopwatch))
     naive = scores(split, load_method("seasonal_naive")(split, 0, {}, Stopwatch()))
     return {
         "panel": split.panel.name,
-        "split": "validation" if validation else "test",
+        "split": split_name(horizons_back),
         "method": method,
         "seed": seed,
         "settings": settings,

@@ -43,13 +43,21 @@ def test_last_rows_are_the_test():
 
 def test_validation_never_sees_the_test():
     table = long_table(b=7, a=5)
-    split = split_panel(SMALL, table, validation=True)
+    split = split_panel(SMALL, table, horizons_back=1)
     assert rows_of(split.train, "b") == [0, 1, 2]
     assert rows_of(split.train, "a") == [0]
     assert split.y.tolist() == [[3, 4], [1, 2]]
     after = table.groupby("unique_id").tail(2).index
     changed = table.assign(y=table["y"].where(~table.index.isin(after), -1.0))
-    pd.testing.assert_frame_equal(split_panel(SMALL, changed, validation=True).train, split.train)
+    pd.testing.assert_frame_equal(split_panel(SMALL, changed, horizons_back=1).train, split.train)
+
+
+def test_earlier_validation_leaves_out_short_series():
+    split = split_panel(SMALL, long_table(b=9, a=6), horizons_back=2)
+    assert rows_of(split.train, "b") == [0, 1, 2]
+    assert split.y.tolist() == [[3, 4]]
+    with pytest.raises(ValueError, match="no series is long enough"):
+        split_panel(SMALL, long_table(b=9, a=6), horizons_back=4)
 
 
 def test_series_without_training_rows_is_an_error():
