@@ -39,12 +39,12 @@ def measure(*, tiny=False):
     size, repetitions = ((2, 3, 4), 2) if tiny else ((32, 10, 72), 25)
     functions = candidates(*size)
     with threads_for_kernels():
-        idle = median_seconds(functions, repetitions)
+        idle = median_seconds(functions, repetitions, pause=0)
         competitor = multiprocessing.get_context("spawn").Process(target=keep_busy, daemon=True)
         competitor.start()
         try:
             time.sleep(0.1 if tiny else 3)  # until it has started
-            busy = median_seconds(functions, repetitions)
+            busy = median_seconds(functions, repetitions, pause=0)
         finally:
             competitor.kill()
             competitor.join()

@@ -25,7 +25,8 @@ LEVELS = (0.8, 0.95)
 OBSERVATIONS = 300
 """Held-out observations of a block of steps, at least; as many weigh the common factor against a block's own, and the
 belief that nothing need be changed against the common one."""
-NARROWEST, WIDEST = 0.5, 3.0
+NARROWEST, WIDEST = 0.5, 10.0
+"""Random walks ask for a lot: without memory of their errors, a horizon of H steps is too narrow by sqrt(H)."""
 
 
 class HeldOut(NamedTuple):

@@ -136,6 +136,14 @@ def test_each_step_gets_the_width_that_held_out_rows_ask_for():
     np.testing.assert_allclose(widths, [1.0, 1.25**share, 0.8**share], rtol=0.06)
 
 
+def test_a_step_that_is_five_times_too_narrow_is_widened_as_much():
+    """As the 25th step of a random walk would be, of a model without memory of its errors."""
+    truth = torch.randn(3000, 2, 1, generator=torch.Generator().manual_seed(0))
+    x = torch.cat((torch.zeros(3000, 2, 1), truth), dim=1)
+    widths = step_widths(held_out_forecasts(_Drawn([1.0, 0.2]), x, horizon=2, n_scored=1))
+    np.testing.assert_allclose(widths[1], 5.0, rtol=0.06)  # the common factor is that of the only later step
+
+
 def test_few_observations_of_each_step_get_the_width_that_all_of_them_ask_for():
     """Each of 40 steps is told by 400 observations, which the 300 of no change would keep at 2^(4/7) = 1.5."""
     truth = torch.randn(400, 41, 1, generator=torch.Generator().manual_seed(0))
