@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor
+from torch.nn import functional as F
 
 from smc_transformer.empirical import Point, Samples
 from smc_transformer.inference.chunks import in_chunks
@@ -24,6 +25,7 @@ from smc_transformer.support.chunks import chunk_size
 from smc_transformer.support.randomness import derived_generator
 from smct_paper.baselines.base import Method
 from smct_paper.datasets.synthetic import SYNTHETIC
+from smct_paper.jumps import right_after_jumps
 
 if TYPE_CHECKING:
     from smct_paper.datasets import Windows
@@ -36,6 +38,8 @@ NUMBERS_AT_ONCE = 2**24
 
 PER_STEP = ("mse", "picp", "mpiw", "crps")
 METRICS = (*PER_STEP, "winkler", "nll", "energy_score", "dist_mse")
+AFTER_JUMPS = ("picp", "mpiw", "crps", "nll")
+"""Of these the average over steps right after a jump (`jumps`) is reported too, of one-step distributions."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class TaskScores:
     coverage: dict[str, list[float]] | None
     """The "levels" of central intervals and the "shares" of observations inside; None likewise."""
     n_windows: int
+    after_jumps: dict[str, float] | None = None
+    """Averages over the steps right after a jump alone, of the metrics `AFTER_JUMPS`, and their "share" of all."""
 
 
 def evaluate(
@@ -90,6 +96,9 @@ class _Scorers(NamedTuple):
         log_prob = predictive.log_prob(observed)
         if log_prob is not None:  # joint over the targets of each step that has any
             scores["nll"] = -log_prob.masked_fill(observed.isnan().all(dim=-1), float("nan"))
+        targets, train = x[..., : data.n_targets], data.train[..., : data.n_targets]
+        after = right_after_jumps(targets, train) & ~targets[:, 1:].isnan()
+        scores["after_jump"] = F.pad(after, (0, data.n_modelled - data.n_targets)).double()
         if data.name in SYNTHETIC and not self.method.is_point:
             samples = predictive.sample(self.n_samples, generator)
             scores["dist_mse"] = torch.full((len(x),), SYNTHETIC[data.name].distribution_mse(samples, x))
@@ -113,7 +122,7 @@ class _Scorers(NamedTuple):
 def _summary(parts: list[dict[str, Tensor]]) -> TaskScores:
     """The averages of the scores of all windows, steps and targets."""
     scores = joined(parts)
-    pit = scores.pop("pit", None)
+    pit, after = scores.pop("pit", None), scores.pop("after_jump", None)
     seen = None if pit is None else pit[~pit.isnan()]
     return TaskScores(
         metrics={name: float(scores[name].nanmean()) if name in scores else None for name in METRICS},
@@ -121,4 +130,16 @@ def _summary(parts: list[dict[str, Tensor]]) -> TaskScores:
         pit=None if seen is None else pit_histogram(seen),
         coverage=None if seen is None else {"levels": COVERAGE_LEVELS, "shares": central_coverage(seen)},
         n_windows=len(scores["mse"]),
+        after_jumps=None if after is None else _after_jumps(scores, after.bool()),
     )
+
+
+def _after_jumps(scores: dict[str, Tensor], after: Bool[Tensor, "window time n_modelled"]) -> dict[str, float] | None:
+    """Averages over the steps that are right after a jump; None where none is."""
+    if not after.any():
+        return None
+    found = {"share": float(after[~scores["mse"].isnan()].double().mean())}
+    for name in AFTER_JUMPS:
+        if name in scores:  # the density is joint over the targets
+            found[name] = float(scores[name][after if scores[name].ndim == 3 else after.any(dim=-1)].nanmean())
+    return found

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from smc_transformer.scores import central_coverage, energy_score, interval_scor
 from smct_paper import evaluation
 from smct_paper.baselines import BayesOptimal, Method, NaiveForecast
 from smct_paper.evaluation import evaluate
+from smct_paper.jumps import right_after_jumps
 
 DEVIATION = 0.5
 
@@ -215,6 +216,31 @@ def test_missing_values_are_not_scored():
     assert found["unistep"].metrics["nll"] == pytest.approx(expected, rel=1e-4)
     assert sum(found["unistep"].pit) == int(seen.sum())
     assert sum(found["multistep"].pit) == int(seen[:, data.history :].sum())
+
+
+def test_coverage_right_after_a_jump_is_that_of_the_steps_right_after_a_jump():
+    """A method that trusts a level too much is found out there: it forecasts the level of before a jump."""
+    data = truth_windows(n=2000)
+    jump = torch.zeros(9, 1)
+    jump[4:] = 100.0
+    x = data.test + jump
+    moved = replace(data, test=x)
+
+    class Slow(Truth):
+        def one_step(self, x, generator=None):
+            mean = 0.9 * (x - jump)[:, :-1] + jump[1:]
+            mean[:, 4:6] -= 100.0  # of the steps 5 and 6, right after step 4, where the jump is
+            return GaussianMixture(torch.zeros(len(x), 1, x.shape[1] - 1), mean.unsqueeze(1), DEVIATION * torch.eye(1))
+
+    found = evaluate(Slow(), moved, n_windows=None)["unistep"]
+    after = right_after_jumps(x, data.train)
+    assert after[:, 4:7].all()
+    assert found.after_jumps["share"] == pytest.approx(float(after.double().mean()))
+    missed = 2 / 8  # steps 5 and 6 of every window; step 7 and those after a chance jump are as usual
+    expected = 1 - missed / found.after_jumps["share"]
+    assert found.after_jumps["picp"] == pytest.approx(0.95 * expected, abs=0.05)
+    assert found.after_jumps["nll"] > found.metrics["nll"] + 1000
+    assert evaluate(Slow(), moved, n_windows=None)["multistep"].after_jumps is None
 
 
 def test_point_forecasts_have_errors_only():
