@@ -25,7 +25,7 @@ COUNTS = (
 )
 CHOICES = {
     "encoder": ("linear", "transformer", "lstm", "gru", "convolution"),
-    "observation": ("gaussian", "heteroscedastic", "student_t", "negative_binomial", "categorical"),
+    "observation": ("gaussian", "heteroscedastic", "student_t", "zero_inflated", "negative_binomial", "categorical"),
     "covariance": ("isotropic", "diagonal", "full"),
     "observation_covariance": ("isotropic", "diagonal", "full"),
     "position_encoding": (None, "sinusoidal", "learned"),
