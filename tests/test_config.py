@@ -25,7 +25,7 @@ COUNTS = (
 )
 CHOICES = {
     "encoder": ("linear", "transformer", "lstm", "gru", "convolution"),
-    "observation": ("gaussian", "heteroscedastic", "student_t", "negative_binomial", "categorical"),
+    "observation": ("gaussian", "heteroscedastic", "student_t", "zero_inflated", "negative_binomial", "categorical"),
     "covariance": ("isotropic", "diagonal", "full"),
     "observation_covariance": ("isotropic", "diagonal", "full"),
     "position_encoding": (None, "sinusoidal", "learned"),
@@ -36,6 +36,8 @@ CHOICES = {
     "noise_learning": ("gradient", "em"),
     "readout": ("transformer", "linear"),
 }
+NEEDED = {"categorical": {"n_classes": 3}, "zero_inflated": {"predict_change": True}}
+"""What a choice cannot do without."""
 NUMBERS = ("ess_threshold", "initial_latent_variance", "initial_observation_variance")
 
 OTHER_THAN_THE_DEFAULTS = {
@@ -181,8 +183,8 @@ def test_unknown_choices_are_rejected_and_the_known_ones_listed(name):
 
 @pytest.mark.parametrize(("name", "choice"), [(name, choice) for name in CHOICES for choice in CHOICES[name]])
 def test_every_choice_makes_a_model(name, choice):
-    n_classes = 3 if choice == "categorical" else None
-    SMCTransformer.from_settings({"d_model": 4, "d_ff": 4, "n_classes": n_classes, name: choice})
+    needed = NEEDED.get(choice, {})
+    SMCTransformer.from_settings({"d_model": 4, "d_ff": 4, **needed, name: choice})
 
 
 @pytest.mark.parametrize("value", [1, "yes", None])
@@ -287,9 +289,8 @@ def test_a_number_of_classes_without_classes_is_rejected():
     ids=lambda settings: next(iter(settings.values())),
 )
 def test_a_seeded_model_leaves_the_global_random_state_alone(settings):
-    if settings.get("observation") == "categorical":
-        settings = {**settings, "n_classes": 3}
-    config = SMCTransformerConfig(d_model=4, d_ff=4, position_encoding="learned", **settings)
+    needed = NEEDED.get(settings.get("observation"), {})
+    config = SMCTransformerConfig(d_model=4, d_ff=4, position_encoding="learned", **needed, **settings)
     torch.manual_seed(1)
     before = torch.get_rng_state()
     SMCTransformer(config, generator=7)

@@ -36,8 +36,9 @@ class SMCTransformerConfig(FrozenSettings):
         encoder_layers: layers of the encoder (not for "linear").
         input_changes: give the encoder the changes of the inputs beside the inputs themselves.
         covariance: structure of the latent noises: "isotropic", "diagonal" or "full".
-        observation: distribution of X_t: "gaussian" (the paper), "heteroscedastic", "student_t", "negative_binomial"
-            (counts) or "categorical" (classes). An observation model of one's own is given to `SMCTransformer` itself.
+        observation: distribution of X_t: "gaussian" (the paper), "heteroscedastic", "student_t", "zero_inflated"
+            (a Student-t that often does not change), "negative_binomial" (counts) or "categorical" (classes). An
+            observation model of one's own is given to `SMCTransformer` itself.
         n_classes: number of classes of a categorical distribution.
         observation_covariance: structure of the Gaussian observation noise: "isotropic", "diagonal" or "full".
         predict_change: add the last targets to the read-out, so that the net predicts the change.

@@ -59,6 +59,8 @@ class Network(nn.Module):
                 )
             if config.predict_change and not self.observation.can_shift:
                 raise ValueError(f"predict_change has no meaning for {type(self.observation).__name__}")
+            if self.observation.needs_shift and not config.predict_change:
+                raise ValueError(f"{type(self.observation).__name__} needs predict_change=True")
             self.encoder: CausalEncoder = (
                 _own_encoder(config, self.observation) if encoder is None else as_encoder(encoder)
             )

@@ -185,6 +185,11 @@ class Mixture:
         return torch.stack([self._quantile(level) for level in levels.tolist()])
 
     def _quantile(self, p: float) -> Float[Tensor, "batch time target"]:
+        lower, upper = self._bracket(p)
+        return upper.round().clamp(min=0.0) if self.components.discrete else (lower + upper) / 2
+
+    def _bracket(self, p: float) -> Interval:
+        """Values as close together as rounding allows, with the cdf below p at the lower one and not at the upper."""
         if not 0.0 < p < 1.0:
             raise ValueError(f"a quantile needs a probability strictly between 0 and 1, got {p}")
         # Cantelli's inequality bounds the quantiles of any distribution by its mean and deviation.
@@ -197,7 +202,7 @@ class Mixture:
             middle = (lower + upper) / 2
             below = self.cdf(middle) < p
             lower, upper = torch.where(below, middle, lower), torch.where(below, upper, middle)
-        return upper.round().clamp(min=0.0) if self.components.discrete else (lower + upper) / 2
+        return lower, upper
 
     def interval(self, level: float = 0.95) -> Interval:
         """Lower and upper end of the central interval that holds `level` of the probability."""

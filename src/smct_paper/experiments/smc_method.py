@@ -21,6 +21,7 @@ from smc_transformer.inference.filter import particle_filter
 from smc_transformer.learning import Recipe, evenly_spaced
 from smc_transformer.model import SMCTransformer, split_settings
 from smc_transformer.nn.encoders.changes import typical_size
+from smc_transformer.nn.observation.zero_inflated import ZeroInflatedMixture
 from smc_transformer.predictive import Mixture, Predictive
 from smc_transformer.support.randomness import as_generator
 from smct_paper.baselines.base import Method
@@ -78,6 +79,9 @@ class SMCMethod(Method):
         self.units = data.train.new_ones(data.n_inputs)
         if chosen.units_of_change:
             self.units = typical_size(data.train.diff(dim=1), data.train)
+        if chosen.model.get("observation") == "zero_inflated":
+            # A power of two rounds nothing: values that are equal in one unit are in the other.
+            self.units = self.units.log2().round().exp2()
         complete = ~data.train.isnan().any(dim=-1).any(dim=-1)
         few_missing = (~complete).double().mean() <= FEW_MISSING
         train = (data.train[complete] if few_missing else data.train) / self.units
@@ -108,7 +112,7 @@ class SMCMethod(Method):
         generator = as_generator(generator)
         settings = self.one_step_model.settings(self.chosen.test_particles)
         mixture = particle_filter(self.one_step_model, x / self.units, settings, generator).predictive
-        if not self.chosen.units_of_change:
+        if not self.chosen.units_of_change and not isinstance(mixture, ZeroInflatedMixture):
             return mixture
         return RescaledMixture(mixture, self.units[: self.n_modelled], generator)
 
@@ -130,7 +134,7 @@ class SMCMethod(Method):
 class RescaledMixture(Samples):
     """A mixture in other units: quantiles, cdf and CRPS from draws, and the exact density.
 
-    `units` are what one unit of the mixture's targets is.
+    `units` are what one unit of the mixture's targets is. With a spike there is no density that could be compared.
     """
 
     def __init__(
@@ -140,8 +144,10 @@ class RescaledMixture(Samples):
         self.mixture = mixture
         self.units = units
 
-    def log_prob(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time"]:
+    def log_prob(self, x: Float[Tensor, "batch time target"]) -> Float[Tensor, "batch time"] | None:
         """Joint log density; NaN is integrated out."""
+        if isinstance(self.mixture, ZeroInflatedMixture):
+            return None
         jacobian = torch.where(x.isnan(), 0.0, self.units.log()).sum(dim=-1)
         return self.mixture.log_prob(x / self.units) - jacobian
 

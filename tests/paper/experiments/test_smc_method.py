@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,9 @@ import torch
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import ForecastScore, Likelihood, SquaredError, Stage, Trainer
 from smc_transformer.nn.observation import GaussianMixture
-from smct_paper.datasets import SYNTHETIC, Windows
+from smct_paper.datasets import SYNTHETIC, Windows, load_windows
 from smct_paper.experiments.smc_method import RescaledMixture, SMCMethod, SMCSettings
-from smct_paper.experiments.smc_settings import ABLATIONS, BEST, smc_method, smc_settings
+from smct_paper.experiments.smc_settings import _UNCHANGED, ABLATIONS, BEST, smc_method, smc_settings
 from smct_paper.experiments.viewed_method import ViewedMethod
 
 HISTORY, HORIZON = 3, 3
@@ -262,6 +263,58 @@ def test_widening_reaches_one_step_intervals_and_paths(units_of_change):
     method.one_step_model.observation.widen_(3.0)
     for old, new in zip(before, widths(), strict=True):
         assert new > 2 * old
+
+
+def still_windows(share):
+    """Windows whose values stay as they are in about that share of the steps."""
+    data, generator = windows(n_windows=300), torch.Generator().manual_seed(2)
+    parts = {}
+    for name in ("train", "validation", "test"):
+        x = getattr(data, name).clone()
+        stays = torch.rand(x.shape, generator=generator) < share
+        for step in range(1, x.shape[1]):
+            x[:, step] = torch.where(stays[:, step], x[:, step - 1], x[:, step])
+        parts[name] = x
+    return replace(data, **parts)
+
+
+SPIKED = replace(SMALL, squared_error=None, model={**SMALL.model, "observation": "zero_inflated"})
+
+
+def test_values_that_stay_are_equal_to_the_bit_in_the_units_of_the_windows():
+    data = still_windows(0.8)
+    method = SMCMethod(SPIKED)
+    method.fit(data, seed=0)
+    last = data.test[:, :-1, :3].unsqueeze(1)
+    draws = method.one_step(data.test, 0).draws
+    assert 0.1 < (draws == last).double().mean() < 0.95
+    paths = method.paths(data.test[:, : HISTORY + 1], HORIZON, 100, None, 0)
+    assert 0.1 < (paths[:, :, 0] == data.test[:, None, HISTORY, :3]).double().mean() < 0.95
+
+
+@pytest.mark.parametrize("units_of_change", [True, False])
+def test_a_spike_has_no_density_that_could_be_compared(units_of_change):
+    data = still_windows(0.8)
+    method = SMCMethod(replace(SPIKED, forecast=None, widen_to=None, units_of_change=units_of_change))
+    method.fit(data, seed=0)
+    distribution = method.one_step(data.test, 0)
+    assert distribution.log_prob(data.test[:, 1:, :3]) is None
+    assert distribution.crps(data.test[:, 1:, :3]).isfinite().all()
+
+
+def test_a_spike_is_for_changes_that_are_mostly_zero():
+    laws = {name: smc_settings("best", name, "quick").model["observation"] for name in _UNCHANGED}
+    assert laws == {name: "zero_inflated" if name == "covid" else "student_t" for name in _UNCHANGED}
+    assert "observation" not in smc_settings("paper", "covid", "quick").model
+    for ablation, law in (("heavy_tails", "heteroscedastic"), ("predicting_changes", "student_t")):
+        assert smc_settings(f"best-without_{ablation}", "covid", "quick").model["observation"] == law
+
+
+@pytest.mark.skipif("SMC_TRANSFORMER_DATA" not in os.environ, reason="needs the real files in SMC_TRANSFORMER_DATA")
+def test_the_shares_of_changes_that_are_zero_are_those_of_the_files():
+    for name, share in _UNCHANGED.items():
+        changes = load_windows(name).train.diff(dim=1)
+        assert float((changes == 0).sum() / (~changes.isnan()).sum()) == pytest.approx(share, abs=0.01)
 
 
 @pytest.mark.parametrize("config", ["paper", "paper+view", "best", *ABLATIONS])

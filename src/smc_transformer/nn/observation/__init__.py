@@ -15,6 +15,7 @@ from smc_transformer.nn.observation.gaussian import GaussianObservation as Gauss
 from smc_transformer.nn.observation.heteroscedastic import HeteroscedasticObservation as HeteroscedasticObservation
 from smc_transformer.nn.observation.negative_binomial import NegativeBinomialObservation as NegativeBinomialObservation
 from smc_transformer.nn.observation.student_t import StudentTObservation as StudentTObservation
+from smc_transformer.nn.observation.zero_inflated import ZeroInflatedObservation as ZeroInflatedObservation
 
 
 class ObservationSettings(NamedTuple):
@@ -30,6 +31,7 @@ OBSERVATION_MODELS: dict[str, Callable[[ObservationSettings], ObservationModel]]
     "gaussian": lambda s: GaussianObservation(s.n_targets, s.observation_covariance, s.initial_observation_variance),
     "heteroscedastic": lambda s: HeteroscedasticObservation(s.n_targets, s.initial_observation_variance),
     "student_t": lambda s: StudentTObservation(s.n_targets, s.initial_observation_variance),
+    "zero_inflated": lambda s: ZeroInflatedObservation(s.n_targets, s.initial_observation_variance),
     "negative_binomial": lambda s: NegativeBinomialObservation(s.n_targets),
     "categorical": lambda s: CategoricalObservation(s.n_classes or 0),
 }

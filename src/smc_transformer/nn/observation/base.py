@@ -35,11 +35,13 @@ class ObservationModel(nn.Module, ABC):
         n_targets: number of predicted coordinates.
         n_parameters: raw parameters of one distribution: outputs that the read-out must have.
         can_shift: whether `predict_change` makes sense for this distribution; the model refuses it otherwise.
+        needs_shift: whether it makes no sense without, because parameters come from the last targets alone.
         support: the values that targets can have; None: all numbers.
         mixture_type: what `mixture` makes.
     """
 
     can_shift = True
+    needs_shift = False
     mixture_type: type[Mixture] = Mixture
     support: WholeNumbers | None = None
 
