@@ -44,10 +44,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "latent noise, Gaussian, scale by the network": {"observation": "heteroscedastic", **COMPETING},
     "latent noise, Student-t, scale by the network": {"observation": "student_t", **COMPETING},
 }
+MODAL = "latent noise, Gaussian, constant scale"
+"""The variant in which only the latents can give a distribution another shape than that of a Gaussian."""
 RANGE = (150.0, 200.0)
 """Wh in the last ten minutes, after which the next have two modes in the training rows."""
 LEAST_DIP = 0.1
-"""Two maxima of a density are two modes if it falls between them by this share of the lower one."""
+"""Two maxima of a density are two modes if it falls between them by this share of the lower one,"""
+LEAST_HEIGHT = 0.1
+"""and the lower one has this share of the height of the other."""
 
 
 def load() -> tuple[dict[str, Tensor], float, float]:
@@ -105,11 +109,15 @@ def densities(mixture: Mixture, grid: Tensor, shape: tuple[int, int]) -> Tensor:
 
 
 def dips(density: Tensor) -> Tensor:
-    """How far a density falls between its two highest separated maxima, as a share of the lower one; 0 with one."""
+    """How far a density falls between two separated maxima, as a share of the lower one; 0 with one.
+
+    A maximum lower than `LEAST_HEIGHT` of the highest is measured by that.
+    """
     rising = torch.cummax(density, dim=-1).values
     falling = torch.cummax(density.flip(-1), dim=-1).values.flip(-1)
     lower = torch.minimum(rising, falling)  # the lower one of the maxima on both sides of each point
-    return ((lower - density) / lower.clamp(min=1e-3)).amax(dim=-1)
+    least = LEAST_HEIGHT * density.amax(dim=-1, keepdim=True)
+    return ((lower - density) / torch.maximum(lower, least)).amax(dim=-1)
 
 
 def main() -> None:
@@ -146,33 +154,37 @@ def main() -> None:
 
 
 def draw(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    """The density with the deepest dip on test rows, and the mean after 150 to 200 Wh; variants by validation."""
-    from smct_paper.experiments.report.figures.style import INK, SMC, TRUTH, explain, panels, save, tidy
+    """Densities with deep dips on test rows, and the mean after 150 to 200 Wh.
+
+    Of the best variants with and without latent noise, by validation, and of `MODAL`.
+    """
+    from smct_paper.experiments.report.figures.style import FAINT, INK, SMC, TRUTH, explain, panels, save, tidy
 
     mine = [row for row in rows if row["seed"] == 0 and row["steps"] == options.steps]
     names = list(VARIANTS)
     chosen = [
         min((row for row in mine if row["variant"].startswith(kind)), key=lambda row: row["validation_nll"])["variant"]
         for kind in ("latent", "one mode")
-    ]
+    ] + [MODAL]
     windows, mean, deviation = load()
     x = windows["test"]
     grid = points(mean, deviation)
     files = [options.densities / f"{names.index(name)}-0.npy" for name in chosen]
     found = [torch.from_numpy(np.load(file)).float() for file in files]
-    dip = dips(found[0])
+    dip = dips(found[2])
     watt_hours = torch.exp(x[..., 0] * deviation + mean)
     last, following = watt_hours[:, :-1], watt_hours[:, 1:]
     after = (last >= RANGE[0]) & (last < RANGE[1])
     deepest = [int(place) for place in dip.flatten().argsort(descending=True)[:40:20]]
+    inks = (SMC, TRUTH, FAINT)
     figure, axes = panels(3, 3, 3.2, 2.6)
     values = np.exp(grid.numpy() * deviation + mean)
     for place, panel in zip(deepest, axes, strict=False):
-        for density, ink in zip(found, (SMC, TRUTH), strict=True):
+        for density, ink in zip(found, inks, strict=True):
             panel.plot(values, density.flatten(0, 1)[place], color=ink)
         panel.axvline(float(following.flatten()[place]), color=INK, linestyle=":")
         panel.set_title(f"after {float(last.flatten()[place]):.0f} Wh", fontsize=9)
-    for density, ink, label in zip(found, (SMC, TRUTH), chosen, strict=True):
+    for density, ink, label in zip(found, inks, chosen, strict=True):
         axes[2].plot(values, density[after].mean(dim=0), color=ink, label=label)
     bins = np.exp(np.linspace(np.log(25.0), np.log(1100.0), 22))
     scaled = (np.log(bins) - mean) / deviation
@@ -189,10 +201,7 @@ def draw(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
     save(figure, options.figure)
     share = float((dip > LEAST_DIP).double().mean())
     share_after = float((dip[after] > LEAST_DIP).double().mean())
-    print(
-        f"{chosen[0]}: two modes in {share:.1%} of the test steps, {share_after:.1%} after 150 to 200 Wh; "
-        f"beside it {chosen[1]}"
-    )
+    print(f"{MODAL}: two modes in {share:.1%} of the test steps, {share_after:.1%} after 150 to 200 Wh")
 
 
 if __name__ == "__main__":
