@@ -180,6 +180,27 @@ def test_shared_inputs_have_the_gradients_of_trajectories_encoded_one_by_one(mon
         assert_same(found[name], gradient_of, name=name)
 
 
+@pytest.mark.parametrize(
+    ("settings", "reach"), [(SETTINGS[0], 99), (SETTINGS[1], 99), (SETTINGS[2], 0), (SETTINGS[3], 1)]
+)
+def test_each_of_the_inputs_that_differ_is_embedded_once(monkeypatch, settings, reach):
+    """Draws are never the same, so that trajectories differ where their numbers do."""
+    model = make_model(d_model=5, d_ff=6, n_particles=6, n_inputs=3, n_targets=2, **settings)
+    found = []
+    run = compiled.run_embedding
+
+    def watched(network, inputs, observed, particles):
+        found.append((inputs, run(network, inputs, observed, particles)))
+        return found[0][1]
+
+    monkeypatch.setattr(compiled, "run_embedding", watched)
+    training_step(model, gappy(10, 9, share=0.1), generator=seeded(1))
+    ((inputs, shared),) = found
+    batch, _, n_steps, _ = inputs.shape
+    seen = [inputs[b, :, max(0, t - reach) : t + 1].flatten(1) for b in range(batch) for t in range(n_steps)]
+    assert len(shared.embedding) == sum(len(rows.unique(dim=0)) for rows in seen)
+
+
 def test_the_squared_error_is_that_of_torch(calls):
     model = make_model(d_model=5, d_ff=6, n_inputs=3, n_targets=2, encoder="gru", input_changes=True)
     x = sequences(9, 7, 3)

@@ -267,8 +267,8 @@ def run_embedding(
 ) -> SharedEmbedding:
     """The embeddings of trajectories that have completed missing values, as functions of the encoder's parameters.
 
-    Needs `can_embed`. Trajectories share their inputs up to the first gap, and those that pass through the same
-    particle have the same inputs up to there; an encoder that remembers nothing shares whatever was observed.
+    Needs `can_embed`. Trajectories share their inputs up to the first gap, and from a gap on those that pass through
+    the particle that completed it, up to the next gap; an encoder that remembers nothing shares whatever was observed.
 
     Args:
         network: the network.
@@ -280,15 +280,17 @@ def run_embedding(
     form, position = network.encoder.kernel_form(), engine.position_of(network.encoder)
     assert form is not None
     batch, n_trajectories, n_steps, _ = inputs.shape
-    shared = observed
-    if form.recurrent is not None:
-        shared = observed.int().cumprod(dim=1).bool()
-    elif form.level_scale is not None:  # sees the input before, too
-        shared = torch.cat((observed[:, :1], observed[:, 1:] & observed[:, :-1]), dim=1)
-    branches = torch.arange(n_trajectories, device=inputs.device).expand(batch, -1).unsqueeze(-1)
-    if particles is not None:
-        branches = torch.cat((torch.zeros_like(particles[:, :, :1]), particles[:, :, :-1]), dim=2)
-    branches = torch.where(shared.unsqueeze(1), 0, 1 + branches)
+    steps = torch.arange(n_steps, device=inputs.device)
+    gap = torch.where(observed, -1, steps).cummax(dim=1).values  # the last one up to each input; -1: none yet
+    own = gap >= 0
+    if form.recurrent is None:  # sees the input alone or, for its change, the one before too
+        own &= steps - gap <= (0 if form.level_scale is None else 1)
+    if particles is None:
+        branches = torch.arange(n_trajectories, device=inputs.device).expand(batch, -1).unsqueeze(-1)
+    else:
+        completed_by = (gap - 1).clamp(min=0).unsqueeze(1).expand(-1, n_trajectories, -1)
+        branches = particles.gather(2, completed_by)
+    branches = torch.where(own.unsqueeze(1), 1 + branches, 0)
     among = trees(branches, 1 + int(branches.max()))
     x = among.gathered(inputs)
     if form.level_scale is not None and form.change_scale is not None:

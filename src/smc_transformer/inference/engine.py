@@ -98,9 +98,9 @@ def explain_embedding(network: Network, x: Tensor) -> list[str]:
     return [f"trajectories encoded one by one: {reason}" for reason in (*about_numbers(x), *_about_encoder(network))]
 
 
-def explain_replay(network: Network, embedding: Tensor, noise: Noise) -> list[str]:
+def explain_replay(network: Network, like: Tensor, noise: Noise) -> list[str]:
     """Why C cannot replay trajectories and give the gradient of it, so that torch does it; none: it can."""
-    reasons = [*about_numbers(embedding), *_about_attention(network), *_about_read_out(network)]
+    reasons = [*about_numbers(like), *_about_attention(network), *_about_read_out(network)]
     reasons += about_factors(network.attention.covariances)
     if _has_unknown_shift(network):
         reasons.append("the observation model has a shift of its own, whose gradient the kernel does not know")
@@ -154,9 +154,9 @@ def can_embed(network: Network, x: Tensor) -> bool:
     return in_c(explain_embedding(network, x))
 
 
-def can_replay(network: Network, embedding: Tensor, noise: Noise) -> bool:
+def can_replay(network: Network, like: Tensor, noise: Noise) -> bool:
     """Whether C replays trajectories: `run_replay`."""
-    return in_c(explain_replay(network, embedding, noise))
+    return in_c(explain_replay(network, like, noise))
 
 
 def can_draw_paths(network: Network, like: Tensor, generator: Generator | None = None) -> bool:
