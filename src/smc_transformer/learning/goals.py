@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.inference.chunks import in_chunks
-from smc_transformer.inference.filter import particle_filter
+from smc_transformer.inference.filter import filter_alone
 from smc_transformer.inference.paths import rollout, rollout_numbers, sample_paths
 from smc_transformer.learning.em import Statistics, merge_statistics
 from smc_transformer.learning.ragged import check_ragged, groups_by_start, split_horizon
@@ -217,7 +217,7 @@ def negative_log_likelihood(
     total = 0.0
     for group in groups_by_start(x):
         with group.places_of_batch():
-            results = in_chunks(lambda chunk: particle_filter(model, chunk, settings, generator), batch_size, group.x)
+            results = in_chunks(lambda chunk: filter_alone(model, chunk, settings, generator), batch_size, group.x)
             total += sum(float(result.log_likelihood.sum()) for result in results)
     return -total / count_observations(model, x)
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.inference.chunks import in_chunks
-from smc_transformer.inference.filter import particle_filter
+from smc_transformer.inference.filter import filter_alone
 from smc_transformer.inference.replay import trajectory_inputs
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.smoothing import smooth
@@ -56,7 +56,7 @@ def training_step(
     n_trajectories = None if n_trajectories is None else check_count(n_trajectories, "n_trajectories")
     generator = as_generator(generator, x.device)
 
-    result = particle_filter(model, x, settings, generator)
+    result = filter_alone(model, x, settings, generator)
     particles, log_weights, ancestral = smooth(model, settings, x, result, n_trajectories, generator)
     # Observations that a trajectory drew for itself are latents like its noise: given them, its data are complete.
     completed = None if result.completed is None else gather_trajectories(result.completed, particles)
