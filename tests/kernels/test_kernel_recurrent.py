@@ -77,7 +77,7 @@ def random_genealogy(seed, batch, n_trajectories, n_steps, n_particles):
 def test_trees_number_every_shared_input_once_and_in_order(seed):
     batch, n_steps = (3, 8, 9, 70, 200, 1)[seed], (5, 1, 4, 3, 2, 7)[seed]
     branches = random_genealogy(seed, batch, 4, n_steps, 6)
-    found = trees(branches, 6)
+    found = trees(branches)
     groups = {}
     size = max(8, -(-batch // 64))
     for b in range(batch):
@@ -90,6 +90,8 @@ def test_trees_number_every_shared_input_once_and_in_order(seed):
             path = [numbers[b // size, t, b, int(branches[b, k, t])] for t in range(n_steps)]
             assert found.nodes[b, k].tolist() == path
             assert [int(found.parents[node]) for node in path] == [-1, *path[:-1]]
+    assert torch.equal(found.nodes.flatten()[found.rows], torch.arange(len(numbers)))
+    assert len(found.parents) == len(numbers)
     expected = [
         [sum(place[:2] < (group, t) for place in numbers) for t in range(n_steps + 1)]
         for group in range(-(-batch // size))
@@ -102,7 +104,7 @@ def test_nodes_have_the_states_of_the_trajectories_that_pass_through_them(calls,
     encoder, _ = random_encoder(seed, torch.float64)
     batch, n_steps = 11, 9
     branches = random_genealogy(seed, batch, 5, n_steps, 7)
-    among = trees(branches, 7)
+    among = trees(branches)
     x = torch.randn(len(among.parents), encoder.cell.input_size, generator=seeded(seed), dtype=torch.float64)
     by = torch.randn(batch, 5, n_steps, encoder.cell.hidden_size, generator=seeded(1), dtype=torch.float64)
 
@@ -121,8 +123,15 @@ def test_nodes_have_the_states_of_the_trajectories_that_pass_through_them(calls,
         assert_same(gradient, parameter.grad)
 
 
+def test_branches_below_zero_are_refused():
+    branches = random_genealogy(0, 3, 4, 5, 6)
+    branches[1, 2, 3] = -1
+    with pytest.raises(IndexError, match="from 0 on"):
+        trees(branches)
+
+
 def test_straight_trees_are_those_of_sequences_alone():
-    for one, other in zip(straight_trees(9, 4), trees(torch.zeros(9, 1, 4, dtype=torch.long), 1), strict=True):
+    for one, other in zip(straight_trees(9, 4), trees(torch.zeros(9, 1, 4, dtype=torch.long)), strict=True):
         assert torch.equal(one, other)
 
 

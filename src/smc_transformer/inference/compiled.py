@@ -260,7 +260,7 @@ def run_embedding(
         completed_by = (gap - 1).clamp(min=0).unsqueeze(1).expand(-1, n_trajectories, -1)
         branches = particles.gather(2, completed_by)
     branches = torch.where(own.unsqueeze(1), 1 + branches, 0)
-    among = trees(branches, 1 + int(branches.max()))
+    among = trees(branches)
     x = among.gathered(inputs)
     if form.level_scale is not None and form.change_scale is not None:
         previous = torch.where(among.parents.unsqueeze(-1) < 0, x, x[among.parents])
@@ -269,9 +269,7 @@ def run_embedding(
         return SharedEmbedding(encode_trees(form, x, among), among.nodes)
     embedding = nn.functional.linear(x, form.weight, form.bias)
     if position is not None:
-        steps = among.nodes.new_empty(len(x))
-        steps[among.nodes] = torch.arange(n_steps, device=x.device)
-        embedding = embedding + position(0, n_steps).to(embedding)[steps]
+        embedding = embedding + position(0, n_steps).to(embedding)[among.rows % n_steps]
     return SharedEmbedding(embedding, among.nodes)
 
 
