@@ -98,9 +98,8 @@ class Likelihood(Goal):
         self, model: SMCTransformer, x: Float[Tensor, "batch time_plus_1 n_inputs"], sampling: Sampling
     ) -> BatchReport:
         n_terms = count_observations(model, x)
-        statistics, log_likelihood = accumulate_gradients(model, x, n_terms, **sampling._asdict())
-        n_steps = sum(group.n_steps for group in groups_by_start(x))
-        return BatchReport(-float(log_likelihood.sum()), n_terms, statistics, n_steps)
+        found = accumulate_gradients(model, x, n_terms, **sampling._asdict())
+        return BatchReport(-float(found.log_likelihood.sum()), n_terms, found.statistics, found.n_steps)
 
     def validate(
         self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], sampling: Sampling

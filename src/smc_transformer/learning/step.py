@@ -38,6 +38,14 @@ class TrainingStep(NamedTuple):
     log_likelihood: Float[Tensor, "batch"]  # the filter's estimate of log p(X_1:T | X_0)
 
 
+class Accumulated(NamedTuple):
+    """What a batch told while its gradient was added up."""
+
+    statistics: Statistics
+    log_likelihood: Float[Tensor, "batch"]  # the filter's, of each sequence
+    n_steps: int  # of all sequences together, over which the statistics are averages
+
+
 def training_step(
     model: SMCTransformer,
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
@@ -81,11 +89,11 @@ def accumulate_gradients(
     n_particles: int | None = None,
     n_trajectories: int | None = None,
     generator: Generator | None = None,
-) -> tuple[Statistics, Float[Tensor, "batch"]]:
+) -> Accumulated:
     """Add the gradient of -log p(X) / divisor, summed over the batch, to those of the parameters.
 
     The divisor is such as the batch's number of observations, all else as in `training_step`; sequences may begin at
-    different rows. Returns the EM statistics of the batch, and the filter's log-likelihood of each sequence.
+    different rows.
     """
     run = partial(training_step, model, n_particles=n_particles, n_trajectories=n_trajectories, generator=generator)
     groups = groups_by_start(x)
@@ -100,4 +108,4 @@ def accumulate_gradients(
                 statistics.append((step.statistics, len(step.objective) * length / n_steps))
                 found.append(step.log_likelihood)
         log_likelihood[group.sequences] = torch.cat(found)
-    return merge_statistics(model, statistics), log_likelihood
+    return Accumulated(merge_statistics(model, statistics), log_likelihood, n_steps)
