@@ -22,6 +22,7 @@ from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.kernels.filter import FilterOutputs
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.encoders.base import State
 from smc_transformer.nn.streams import NOISE, in_stage
 from smc_transformer.predictive import Mixture
 from smc_transformer.smc.genealogy import trace_trajectories, unique_ancestors
@@ -126,10 +127,15 @@ def filter_alone(
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
     settings: InferenceSettings,
     generator: Generator | None = None,
+    *,
+    embedding: Float[Tensor, "batch time d_model"] | None = None,
 ) -> Filtered:
-    """Run the filter for those who do not ask what it predicted: predictions hold a copy of the observation model."""
+    """Run the filter for those who do not ask what it predicted: predictions hold a copy of the observation model.
+
+    Sequences without gaps may come with their embeddings e_0, ..., e_{T-1}, where these are known already.
+    """
     noise = _noise_for(network, x, settings, generator, None)
-    trace, _ = _run(network, x, settings, noise, "error", generator)
+    trace, _ = _run(network, x, settings, noise, "error", generator, embedding=embedding)
     return Filtered(**_found(trace, noise))
 
 
@@ -185,6 +191,7 @@ def _run(
     *,
     keep_attention: bool = False,
     keep_state: bool = False,
+    embedding: Float[Tensor, "batch time d_model"] | None = None,
 ) -> tuple[Trace, ParticleState | None]:
     batch, n_particles, n_steps, d_model = noise.query.shape
     n_targets = network.config.n_targets
@@ -193,8 +200,10 @@ def _run(
     # Inputs are shared by all particles up to the first gap; from there on each particle has its own.
     n_shared = 1 + int(missing.int().argmax()) if missing.any() and not fast else n_steps
     shared = x[:, :n_shared].nan_to_num(0.0) if fast else x[:, :n_shared]  # where a gap has been, nobody looks
-    with threads_for_kernels() if fast else nullcontext():
-        embedding, encoder_state = network.encoder.encode(network.observation.features(shared))
+    encoder_state: State = ()
+    if embedding is None or keep_state or not fast:
+        with threads_for_kernels() if fast else nullcontext():
+            embedding, encoder_state = network.encoder.encode(network.observation.features(shared))
 
     def empty(*shape: int) -> Tensor:
         return x.new_empty(batch, n_particles, n_steps, *shape)

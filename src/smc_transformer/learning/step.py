@@ -64,11 +64,14 @@ def training_step(
     n_trajectories = None if n_trajectories is None else check_count(n_trajectories, "n_trajectories")
     generator = as_generator(generator, x.device)
 
-    result = filter_alone(model, x, settings, generator)
+    # Without gaps all trajectories see the same, and the filter sees it too.
+    known = None if x.isnan().any() else trajectory_inputs(model, x)
+    embedding = None if known is None else known.embedding_of_each.detach().squeeze(1)
+    result = filter_alone(model, x, settings, generator, embedding=embedding)
     particles, log_weights, ancestral = smooth(model, settings, x, result, n_trajectories, generator)
     # Observations that a trajectory drew for itself are latents like its noise: given them, its data are complete.
     completed = None if result.completed is None else gather_trajectories(result.completed, particles)
-    inputs = trajectory_inputs(model, x, completed, particles if ancestral else None)
+    inputs = known or trajectory_inputs(model, x, completed, particles if ancestral else None)
     read_outs = gather_trajectories(result.read_outs, particles) if ancestral else None
     trajectories = Trajectories(inputs, result.noise, particles, log_weights, read_outs)
     log_density, parameters = OBJECTIVES[model.learning.gradient](model, trajectories)
