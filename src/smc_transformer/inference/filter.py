@@ -80,7 +80,7 @@ class Filtered:
 
 @dataclass(frozen=True)
 class FilterResult(Filtered):
-    """The same, with what the filter predicted.
+    """All that `Filtered` has, and what the filter predicted.
 
     Attributes:
         predictive: the one-step predictive mixtures, made before each observation was seen.
