@@ -55,7 +55,7 @@ def training_steps(batch, n_particles, n_steps):
 
     def ours():
         optimiser.zero_grad()
-        statistics, _ = accumulate_gradients(model, x, batch * n_steps)
+        statistics, *_ = accumulate_gradients(model, x, batch * n_steps)
         optimiser.step()
         em_step(model, statistics, 0.1)
 

@@ -3,15 +3,20 @@
 import random
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch import nn
 
 from helpers.models import make_model, random_covariance, sequences
+from smc_transformer.inference import compiled
+from smc_transformer.inference.compiled import draw_numbers
 from smc_transformer.inference.filter import particle_filter
 from smc_transformer.kernels import disabled
 from smc_transformer.nn import Covariance
 from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.noise import standard_normal
 from smc_transformer.nn.observation.scaled import ScaledObservation, nearest_correlation
+from smc_transformer.nn.streams import Streams, standard_gamma
 
 ROUNDING = 1e-11
 """Allowed in float64, relative to the largest number: fifty thousand roundings, some hundred of what is seen."""
@@ -24,9 +29,30 @@ def seeded(seed):
     return torch.Generator().manual_seed(seed)
 
 
+def draw_by_turns(settings, density, size, gaps, generator):
+    """What `compiled.draw_numbers` draws, in the order in which a filter does that goes step by step."""
+    if isinstance(generator, Streams):
+        return draw_numbers(settings, density, size, gaps, generator)
+    n_steps, batch, n_particles = size
+    n_uniforms = 1 if settings.resampling == "systematic" else n_particles
+    uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
+    for step in range(n_steps):
+        if step > 0 and settings.ess_threshold > 0:
+            uniforms[step] = torch.rand(batch, n_uniforms, generator=generator, dtype=torch.float64)
+        if gaps is None or gaps.observed[:, step].all():
+            continue
+        if gaps.gamma is not None:
+            shapes = (density.degrees + gaps.observed[:, step].sum(dim=1, keepdim=True).to(gaps.gamma)) / 2
+            gaps.gamma[:, :, step] = standard_gamma(shapes.expand(-1, n_particles), generator)
+        gaps.normal[:, :, step] = standard_normal((batch, *gaps.normal[0, :, step].shape), gaps.normal, generator)
+    return uniforms
+
+
 def both(work):
-    """What `work()` returns, done by the kernels and by torch."""
-    by_kernels = work()
+    """What `work()` returns, done by the kernels and by torch, from the same random numbers with gaps too."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(compiled, "draw_numbers", draw_by_turns)
+        by_kernels = work()
     with disabled():
         return by_kernels, work()
 

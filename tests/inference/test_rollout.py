@@ -14,6 +14,8 @@ from smc_transformer.inference.paths import rollout
 from smc_transformer.nn import Noise
 from smc_transformer.smc import gather_trajectories
 
+pytestmark = pytest.mark.usefixtures("drawn_by_turns")
+
 LIMIT = 4.5
 """Standard errors allowed: a test compares some dozens of numbers, each beyond 4.5 with probability 7e-6."""
 

@@ -5,6 +5,8 @@ import torch
 from helpers.given_noise import filter_under, stream_under
 from helpers.models import make_model, mean_and_error, sequences
 
+pytestmark = pytest.mark.usefixtures("drawn_by_turns")
+
 NAN = float("nan")
 
 

@@ -31,6 +31,7 @@ from helpers.user_modules import (
 )
 
 from smc_transformer import SMCTransformer, SMCTransformerConfig
+from smc_transformer.inference import compiled
 from smc_transformer.inference.filter import filter_state, particle_filter
 from smc_transformer.inference.step import predict_step
 from smc_transformer.kernels import disabled
@@ -298,6 +299,35 @@ def test_a_gap_leaves_the_other_sequences_alone(calls):
     assert result.log_increments[1, 4] == 0
     assert not torch.equal(result.log_increments[1, 5:], expected.log_increments[1, 5:])
     assert of_filter(calls) == {"particle_filter": 2}
+
+
+def drawn(model, x, n_particles):
+    """What a filter of these sequences draws for its selection and for gaps."""
+    form, size = model.observation.kernel_form(), (x.shape[1] - 1, len(x), n_particles)
+    gaps = compiled._gaps(model, form, x, n_particles)
+    return gaps, compiled.draw_numbers(model.settings(n_particles), form, size, gaps, seeded(3))
+
+
+def test_numbers_are_drawn_for_gaps_alone_and_from_their_own_distributions():
+    """The gammas have mean and variance (degrees + observed targets) / 2: 2 or 2.5."""
+    model, x = gappy("gru", "student_t", 3)
+    model.observation.set_degrees_(4.0)
+    gaps, uniforms = drawn(model, x, 4000)
+    missing = ~gaps.observed.all(dim=2)
+    gammas, normals = gaps.gamma.transpose(1, 2), gaps.normal.transpose(1, 2)
+    assert missing.sum() == 3 + 3
+    assert not gammas[~missing].any()
+    assert not normals[~missing].any()
+    shapes = (4 + gaps.observed.sum(dim=2)[missing]) / 2
+    assert sorted(shapes.unique().tolist()) == [2.0, 2.5]
+    torch.testing.assert_close(gammas[missing].mean(dim=1), shapes.double(), atol=0.1, rtol=0)
+    torch.testing.assert_close(gammas[missing].var(dim=1), shapes.double(), atol=0.25, rtol=0)
+    assert normals[missing].mean(dim=1).abs().max() < 0.1
+    assert (normals[missing].var(dim=1) - 1).abs().max() < 0.1
+    again, _ = drawn(model, x, 4000)
+    assert torch.equal(again.gamma, gaps.gamma)
+    assert torch.equal(again.normal, gaps.normal)
+    assert torch.equal(uniforms, drawn(model, x.nan_to_num(0.0), 4000)[1])  # those of complete sequences
 
 
 @pytest.mark.parametrize("covariance", ["isotropic", "diagonal", "full"])

@@ -77,7 +77,7 @@ def random_genealogy(seed, batch, n_trajectories, n_steps, n_particles):
 def test_trees_number_every_shared_input_once_and_in_order(seed):
     batch, n_steps = (3, 8, 9, 70, 200, 1)[seed], (5, 1, 4, 3, 2, 7)[seed]
     branches = random_genealogy(seed, batch, 4, n_steps, 6)
-    found = trees(branches, 6)
+    found = trees(branches)
     groups = {}
     size = max(8, -(-batch // 64))
     for b in range(batch):
@@ -90,6 +90,8 @@ def test_trees_number_every_shared_input_once_and_in_order(seed):
             path = [numbers[b // size, t, b, int(branches[b, k, t])] for t in range(n_steps)]
             assert found.nodes[b, k].tolist() == path
             assert [int(found.parents[node]) for node in path] == [-1, *path[:-1]]
+    assert torch.equal(found.nodes.flatten()[found.rows], torch.arange(len(numbers)))
+    assert len(found.parents) == len(numbers)
     expected = [
         [sum(place[:2] < (group, t) for place in numbers) for t in range(n_steps + 1)]
         for group in range(-(-batch // size))
@@ -102,7 +104,7 @@ def test_nodes_have_the_states_of_the_trajectories_that_pass_through_them(calls,
     encoder, _ = random_encoder(seed, torch.float64)
     batch, n_steps = 11, 9
     branches = random_genealogy(seed, batch, 5, n_steps, 7)
-    among = trees(branches, 7)
+    among = trees(branches)
     x = torch.randn(len(among.parents), encoder.cell.input_size, generator=seeded(seed), dtype=torch.float64)
     by = torch.randn(batch, 5, n_steps, encoder.cell.hidden_size, generator=seeded(1), dtype=torch.float64)
 
@@ -121,8 +123,15 @@ def test_nodes_have_the_states_of_the_trajectories_that_pass_through_them(calls,
         assert_same(gradient, parameter.grad)
 
 
+def test_branches_below_zero_are_refused():
+    branches = random_genealogy(0, 3, 4, 5, 6)
+    branches[1, 2, 3] = -1
+    with pytest.raises(IndexError, match="from 0 on"):
+        trees(branches)
+
+
 def test_straight_trees_are_those_of_sequences_alone():
-    for one, other in zip(straight_trees(9, 4), trees(torch.zeros(9, 1, 4, dtype=torch.long), 1), strict=True):
+    for one, other in zip(straight_trees(9, 4), trees(torch.zeros(9, 1, 4, dtype=torch.long)), strict=True):
         assert torch.equal(one, other)
 
 
@@ -178,6 +187,27 @@ def test_shared_inputs_have_the_gradients_of_trajectories_encoded_one_by_one(mon
     assert found.keys() == expected.keys()
     for name, gradient_of in expected.items():
         assert_same(found[name], gradient_of, name=name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reach"), [(SETTINGS[0], 99), (SETTINGS[1], 99), (SETTINGS[2], 0), (SETTINGS[3], 1)]
+)
+def test_each_of_the_inputs_that_differ_is_embedded_once(monkeypatch, settings, reach):
+    """Draws are never the same, so that trajectories differ where their numbers do."""
+    model = make_model(d_model=5, d_ff=6, n_particles=6, n_inputs=3, n_targets=2, **settings)
+    found = []
+    run = compiled.run_embedding
+
+    def watched(network, inputs, observed, particles):
+        found.append((inputs, run(network, inputs, observed, particles)))
+        return found[0][1]
+
+    monkeypatch.setattr(compiled, "run_embedding", watched)
+    training_step(model, gappy(10, 9, share=0.1), generator=seeded(1))
+    ((inputs, shared),) = found
+    batch, _, n_steps, _ = inputs.shape
+    seen = [inputs[b, :, max(0, t - reach) : t + 1].flatten(1) for b in range(batch) for t in range(n_steps)]
+    assert len(shared.embedding) == sum(len(rows.unique(dim=0)) for rows in seen)
 
 
 def test_the_squared_error_is_that_of_torch(calls):

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from smc_transformer.learning.optimiser import Adam, AdamW
+from smc_transformer.learning.optimiser import Adam, AdamW, clip_gradients
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(Adam, torch.optim.Adam), (AdamW, torch.optim.AdamW)])
@@ -24,6 +24,24 @@ def test_same_steps_as_those_of_torch(ours, theirs):
         results.append((weight.detach(), again.state_dict()["state"][0]["exp_avg_sq"]))
     assert torch.equal(results[0][0], results[1][0])
     assert torch.equal(results[0][1], results[1][1])
+
+
+@pytest.mark.parametrize("longest", [0.5, 5.0 - 1e-6, 5.0, 5.0 + 3e-6, 80.0])
+@pytest.mark.parametrize("value", [3.0, 0.0, float("nan"), float("inf")])
+def test_gradients_are_clipped_as_torch_clips_them(longest, value):
+    def gradients(clip):
+        parameters = [torch.nn.Parameter(torch.zeros(n)) for n in (1, 2, 3)]
+        parameters[0].grad, parameters[1].grad = torch.tensor([value]), torch.tensor([4.0, 0.0])
+        clip(parameters, longest)
+        assert parameters[2].grad is None
+        return torch.cat([parameter.grad for parameter in parameters[:2]])
+
+    found, expected = gradients(clip_gradients), gradients(torch.nn.utils.clip_grad_norm_)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_without_gradients_nothing_is_clipped():
+    clip_gradients([torch.nn.Parameter(torch.zeros(2))], 1.0)
 
 
 def test_a_training_does_not_import_the_compiler_of_torch():

@@ -104,7 +104,7 @@ def test_a_batch_is_the_sum_of_its_groups_and_their_statistics_average_by_steps(
     if in_chunks:  # two of the longest at a time, three of those of six steps
         monkeypatch.setattr(step_module, "NUMBERS_AT_ONCE", 2 * 5 * N_STEPS * 4)
         parts = [[0, 2], [6], [3], [1, 4, 5], [7]]
-    statistics, log_likelihood = accumulate_gradients(model, x, 10, generator=seeded(1))
+    statistics, log_likelihood, _ = accumulate_gradients(model, x, 10, generator=seeded(1))
     gradients = {name: parameter.grad.clone() for name, parameter in model.gradient_parameters().items()}
 
     model.zero_grad()
@@ -143,7 +143,7 @@ def test_without_latent_noise_a_sequence_has_the_likelihood_it_has_alone(encoder
     total = sum(result.log_likelihood.item() for result in alone)
     assert (report.n_terms, report.loss) == (n_terms, pytest.approx(-total, rel=1e-12))
     assert negative_log_likelihood(model, x, generator=3) == pytest.approx(-total / n_terms, rel=1e-12)
-    _, each = accumulate_gradients(model, x, 1, generator=seeded(5))
+    _, each, _ = accumulate_gradients(model, x, 1, generator=seeded(5))
     torch.testing.assert_close(each, torch.cat([result.log_likelihood for result in alone]), rtol=1e-12, atol=0)
 
     singles = [gradients_of(Likelihood(), model, row) for row in one_at_a_time(x)]

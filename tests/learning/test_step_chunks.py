@@ -22,7 +22,7 @@ def test_chunks_add_up_to_the_batch(monkeypatch, settings):
     model = make_model(d_model=4, n_particles=5, **settings)
     x = sequences(8, 6)
     three_at_once(monkeypatch, model, 6)
-    statistics, log_likelihood = accumulate_gradients(model, x, 10, generator=torch.Generator().manual_seed(1))
+    statistics, log_likelihood, _ = accumulate_gradients(model, x, 10, generator=torch.Generator().manual_seed(1))
     gradients = {name: parameter.grad.clone() for name, parameter in model.gradient_parameters().items()}
 
     model.zero_grad()

@@ -285,6 +285,19 @@ def test_the_likelihood_of_a_batch_is_that_of_a_training_step(n_trajectories):
         torch.testing.assert_close(parameter.grad, expected[name])
 
 
+@pytest.mark.parametrize("encoder", ["linear", "gru", "transformer"])
+def test_a_step_without_gaps_embeds_once_and_predicts_nothing(monkeypatch, encoder):
+    model, n_calls = small_model(encoder=encoder, observation="student_t"), []
+    encode = type(model.encoder).encode
+    monkeypatch.setattr(type(model.encoder), "encode", lambda *inputs: (n_calls.append(1), encode(*inputs))[1])
+    expected = model.filter(TRAIN, generator=1).log_likelihood
+    n_calls.clear()
+    monkeypatch.setattr(type(model.observation), "mixture", None)
+    step = training_step(model, TRAIN, generator=1)
+    assert len(n_calls) == 1
+    assert torch.equal(step.log_likelihood, expected)
+
+
 @pytest.mark.parametrize("n_particles", [None, 7])
 @pytest.mark.parametrize("validation_particles", [None, 11])
 def test_validation_uses_its_number_of_particles(n_particles, validation_particles):

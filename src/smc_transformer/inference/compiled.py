@@ -13,10 +13,9 @@ from smc_transformer.inference import engine
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.kernels.choice import about_numbers, in_c
-from smc_transformer.kernels.densities import Elliptical, NegativeBinomial
+from smc_transformer.kernels.densities import Elliptical, Form, NegativeBinomial
 from smc_transformer.kernels.filter import FilterOutputs, Gaps, filter_sequences
 from smc_transformer.kernels.layer import LayerTensors
-from smc_transformer.kernels.noise import draw_seed, fill_normals
 from smc_transformer.kernels.paths import PathsModel, PathsStart, draw_paths
 from smc_transformer.kernels.recurrent import encode_trees, trees
 from smc_transformer.kernels.replay import replay_outputs
@@ -27,7 +26,7 @@ from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise, StochasticSelfAttention
 from smc_transformer.nn.covariance import Covariance, FullCovariance
 from smc_transformer.nn.encoders.base import Position, State
-from smc_transformer.nn.noise import of_seeds, standard_normal
+from smc_transformer.nn.noise import standard_normal
 from smc_transformer.nn.readout import TransformerReadout
 from smc_transformer.nn.streams import OBSERVATION, SELECTION, Streams, standard_gamma
 from smc_transformer.smc.weights import WeightCollapseError
@@ -63,16 +62,7 @@ def run_filter(
     assert form is not None
     batch, n_particles, n_steps, _ = noise.query.shape
     gaps = _gaps(network, form, x, n_particles) if isinstance(form, Elliptical) else None
-    # Drawn as `select` and `complete` would draw them, step by step.
-    n_uniforms = 1 if settings.resampling == "systematic" else n_particles
-    uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
-    own = isinstance(generator, Streams)
-    if settings.ess_threshold > 0 and gaps is None and not own:  # the same numbers as one step after the other
-        torch.rand(n_steps - 1, batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[1:])
-    elif settings.ess_threshold > 0 and isinstance(generator, Streams):
-        uniforms = _selection_uniforms(generator, n_steps, n_uniforms)
-    if gaps is not None and isinstance(form, Elliptical):
-        _draw_missing(gaps, form, uniforms if settings.ess_threshold > 0 else None, generator)
+    uniforms = draw_numbers(settings, form, (n_steps, batch, n_particles), gaps, generator)
     targets = x[:, :, : config.n_targets]
     added = targets[:, :-1].log1p() if isinstance(form, NegativeBinomial) else targets[:, :-1]
     collapsed = filter_sequences(
@@ -95,6 +85,30 @@ def run_filter(
         first = int(collapsed[collapsed >= 0].min())
         raise WeightCollapseError(sequence=int((collapsed == first).nonzero()[0, 0]), step=first + 1)
     return gaps
+
+
+def draw_numbers(
+    settings: InferenceSettings,
+    density: Form,
+    size: tuple[int, int, int],
+    gaps: Gaps | None,
+    generator: Generator | None,
+) -> Float[Tensor, "time batch n_uniforms"]:
+    """The uniform numbers of the selection and, filled in, those that missing targets are made from.
+
+    `size` is that of (time, batch, particle). Streams give the numbers that they give a filter which goes step by step,
+    and so does a generator of torch where there are no gaps.
+    """
+    n_steps, batch, n_particles = size
+    n_uniforms = 1 if settings.resampling == "systematic" else n_particles
+    uniforms = torch.zeros(n_steps, batch, n_uniforms, dtype=torch.float64)
+    if settings.ess_threshold > 0 and isinstance(generator, Streams):
+        uniforms = _selection_uniforms(generator, n_steps, n_uniforms)
+    elif settings.ess_threshold > 0:
+        torch.rand(n_steps - 1, batch, n_uniforms, generator=generator, dtype=torch.float64, out=uniforms[1:])
+    if gaps is not None and isinstance(density, Elliptical):
+        _draw_missing(gaps, density, generator)
+    return uniforms
 
 
 def _selection_uniforms(streams: Streams, n_steps: int, n_uniforms: int) -> Float[Tensor, "time batch n_uniforms"]:
@@ -134,62 +148,17 @@ def _gaps(network: Network, density: Elliptical, x: Tensor, n_particles: int) ->
     )
 
 
-def _draw_missing(
-    gaps: Gaps,
-    density: Elliptical,
-    uniforms: Float[Tensor, "time batch n_uniforms"] | None,
-    generator: Generator | None,
-) -> None:
-    """Draw what the targets that are missing are made from, at the steps at which any sequence misses some.
-
-    Streams tell the draws of a step by its number, so all are drawn at once. Any other generator is asked step by step,
-    by turns with the `uniforms` of the selection (None: nothing is selected), as a filter that takes one step after the
-    other asks it.
-    """
+def _draw_missing(gaps: Gaps, density: Elliptical, generator: Generator | None) -> None:
+    """Draw what missing targets are made from, for the steps of each sequence that miss some."""
+    sequences, steps = (~gaps.observed.all(dim=2)).nonzero(as_tuple=True)
     n_particles, n_targets = gaps.normal.shape[1], gaps.normal.shape[3]
-    steps = (~gaps.observed.all(dim=2).all(dim=0)).nonzero().flatten()
-    observed = gaps.observed[:, steps].sum(dim=2).T.unsqueeze(-1)  # (step, batch, 1)
-    shapes = None
-    if density.degrees is not None:
-        shapes = ((density.degrees + observed.to(gaps.normal)) / 2).expand(-1, -1, n_particles).contiguous()
-    size = (*observed.shape[:2], n_particles, n_targets)
     if isinstance(generator, Streams):
-        each = Streams(generator.keys.repeat(len(steps)), (generator.steps + steps.unsqueeze(1)).flatten(), OBSERVATION)
-        gammas = None if shapes is None else each.gammas(shapes.flatten(0, 1)).unflatten(0, size[:2])
-        normals = each.normals((len(each), *size[2:]), gaps.normal).unflatten(0, size[:2])
-    else:
-        gammas, normals = _drawn_by_turns(steps, shapes, gaps.normal.new_empty(size), uniforms, generator)
-    gaps.normal[:, :, steps] = normals.permute(1, 2, 0, 3)
-    if gaps.gamma is not None and gammas is not None:
-        gaps.gamma[:, :, steps] = gammas.permute(1, 2, 0)
-
-
-def _drawn_by_turns(
-    steps: Int[Tensor, "step"],
-    shapes: Float[Tensor, "step batch particle"] | None,
-    normals: Float[Tensor, "step batch particle n_targets"],
-    uniforms: Float[Tensor, "time batch n_uniforms"] | None,
-    generator: Generator | None,
-) -> tuple[Float[Tensor, "step batch particle"] | None, Float[Tensor, "step batch particle n_targets"]]:
-    """Gamma and normal numbers of some steps, and the uniform ones of all steps but the first, in their order."""
-    place_of = {step: place for place, step in enumerate(steps.tolist())}
-    by_seed = of_seeds(normals)  # then one call makes them all
-    gammas, seeds = [], []
-    for step in range(int(steps.max()) + 1 if uniforms is None else len(uniforms)):
-        if uniforms is not None and step > 0:
-            torch.rand(uniforms.shape[1:], generator=generator, dtype=torch.float64, out=uniforms[step])
-        place = place_of.get(step)
-        if place is None:
-            continue
-        if shapes is not None:
-            gammas.append(standard_gamma(shapes[place], generator))
-        if by_seed:
-            seeds.append(draw_seed(generator))
-        else:
-            normals[place] = standard_normal(tuple(normals.shape[1:]), normals, generator)
-    if by_seed:
-        fill_normals(normals, torch.stack(seeds))
-    return torch.stack(gammas) if gammas else None, normals
+        generator = Streams(generator.keys[sequences], generator.steps[sequences] + steps, OBSERVATION)
+    if gaps.gamma is not None and density.degrees is not None:
+        n_observed = gaps.observed[sequences, steps].sum(dim=1, keepdim=True).to(gaps.gamma)
+        shapes = ((density.degrees + n_observed) / 2).expand(-1, n_particles)
+        gaps.gamma[sequences, :, steps] = standard_gamma(shapes, generator)
+    gaps.normal[sequences, :, steps] = standard_normal((len(steps), n_particles, n_targets), gaps.normal, generator)
 
 
 def run_step(
@@ -267,8 +236,8 @@ def run_embedding(
 ) -> SharedEmbedding:
     """The embeddings of trajectories that have completed missing values, as functions of the encoder's parameters.
 
-    Needs `can_embed`. Trajectories share their inputs up to the first gap, and those that pass through the same
-    particle have the same inputs up to there; an encoder that remembers nothing shares whatever was observed.
+    Needs `can_embed`. Trajectories share their inputs up to the first gap, and from a gap on those that pass through
+    the particle that completed it, up to the next gap; an encoder that remembers nothing shares whatever was observed.
 
     Args:
         network: the network.
@@ -280,16 +249,18 @@ def run_embedding(
     form, position = network.encoder.kernel_form(), engine.position_of(network.encoder)
     assert form is not None
     batch, n_trajectories, n_steps, _ = inputs.shape
-    shared = observed
-    if form.recurrent is not None:
-        shared = observed.int().cumprod(dim=1).bool()
-    elif form.level_scale is not None:  # sees the input before, too
-        shared = torch.cat((observed[:, :1], observed[:, 1:] & observed[:, :-1]), dim=1)
-    branches = torch.arange(n_trajectories, device=inputs.device).expand(batch, -1).unsqueeze(-1)
-    if particles is not None:
-        branches = torch.cat((torch.zeros_like(particles[:, :, :1]), particles[:, :, :-1]), dim=2)
-    branches = torch.where(shared.unsqueeze(1), 0, 1 + branches)
-    among = trees(branches, 1 + int(branches.max()))
+    steps = torch.arange(n_steps, device=inputs.device)
+    gap = torch.where(observed, -1, steps).cummax(dim=1).values  # the last one up to each input; -1: none yet
+    own = gap >= 0
+    if form.recurrent is None:  # sees the input alone or, for its change, the one before too
+        own &= steps - gap <= (0 if form.level_scale is None else 1)
+    if particles is None:
+        branches = torch.arange(n_trajectories, device=inputs.device).expand(batch, -1).unsqueeze(-1)
+    else:
+        completed_by = (gap - 1).clamp(min=0).unsqueeze(1).expand(-1, n_trajectories, -1)
+        branches = particles.gather(2, completed_by)
+    branches = torch.where(own.unsqueeze(1), 1 + branches, 0)
+    among = trees(branches)
     x = among.gathered(inputs)
     if form.level_scale is not None and form.change_scale is not None:
         previous = torch.where(among.parents.unsqueeze(-1) < 0, x, x[among.parents])
@@ -298,9 +269,7 @@ def run_embedding(
         return SharedEmbedding(encode_trees(form, x, among), among.nodes)
     embedding = nn.functional.linear(x, form.weight, form.bias)
     if position is not None:
-        steps = among.nodes.new_empty(len(x))
-        steps[among.nodes] = torch.arange(n_steps, device=x.device)
-        embedding = embedding + position(0, n_steps).to(embedding)[steps]
+        embedding = embedding + position(0, n_steps).to(embedding)[among.rows % n_steps]
     return SharedEmbedding(embedding, among.nodes)
 
 

@@ -12,6 +12,7 @@ a method of a class or of a single object: hence the exact types, and the compar
 """
 
 import functools
+from collections.abc import Iterator
 
 import torch
 from jaxtyping import Float
@@ -98,9 +99,9 @@ def explain_embedding(network: Network, x: Tensor) -> list[str]:
     return [f"trajectories encoded one by one: {reason}" for reason in (*about_numbers(x), *_about_encoder(network))]
 
 
-def explain_replay(network: Network, embedding: Tensor, noise: Noise) -> list[str]:
+def explain_replay(network: Network, like: Tensor, noise: Noise) -> list[str]:
     """Why C cannot replay trajectories and give the gradient of it, so that torch does it; none: it can."""
-    reasons = [*about_numbers(embedding), *_about_attention(network), *_about_read_out(network)]
+    reasons = [*about_numbers(like), *_about_attention(network), *_about_read_out(network)]
     reasons += about_factors(network.attention.covariances)
     if _has_unknown_shift(network):
         reasons.append("the observation model has a shift of its own, whose gradient the kernel does not know")
@@ -154,9 +155,9 @@ def can_embed(network: Network, x: Tensor) -> bool:
     return in_c(explain_embedding(network, x))
 
 
-def can_replay(network: Network, embedding: Tensor, noise: Noise) -> bool:
+def can_replay(network: Network, like: Tensor, noise: Noise) -> bool:
     """Whether C replays trajectories: `run_replay`."""
-    return in_c(explain_replay(network, embedding, noise))
+    return in_c(explain_replay(network, like, noise))
 
 
 def can_draw_paths(network: Network, like: Tensor, generator: Generator | None = None) -> bool:
@@ -235,12 +236,20 @@ def position_of(encoder: CausalEncoder) -> nn.Module | None:
 
 def _change_of(module: nn.Module, name: str) -> list[str]:
     """What was changed in a module, or in a part of it, without changing its type."""
-    for part in module.modules():
+    for part in _parts(module):
         if part._forward_hooks or part._forward_pre_hooks:
             return [f"a hook is registered on the {name}"]
         if _replaced_methods(part):
             return [f"a method of the {name} was replaced"]
     return []
+
+
+def _parts(module: nn.Module) -> Iterator[nn.Module]:
+    """A module and all of its parts, as `modules()` gives them, but quicker: one in two places comes twice."""
+    yield module
+    for part in module._modules.values():
+        if part is not None:
+            yield from _parts(part)
 
 
 def _replaced_methods(part: nn.Module) -> bool:
@@ -257,9 +266,12 @@ def _methods(kind: type) -> frozenset[str]:
 def _has_unknown_shift(network: Network) -> bool:
     """Whether last targets are added to the parameters in another way than the kernels do it."""
     observation = network.observation
-    if not network.config.predict_change or isinstance(kernel_form(observation), NegativeBinomial):
-        return network.config.predict_change and "shift" in vars(observation)
-    return type(observation).shift is not ObservationModel.shift or "shift" in vars(observation)
+    if not network.config.predict_change:
+        return False
+    if "shift" in vars(observation):
+        return True
+    own = type(observation).shift is not ObservationModel.shift
+    return own and not isinstance(kernel_form(observation), NegativeBinomial)
 
 
 def can_seed_paths(network: Network, like: Tensor) -> bool:

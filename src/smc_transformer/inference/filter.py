@@ -7,7 +7,7 @@ with it as its own input; where coordinates are missing, the others weight, and 
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,6 +22,7 @@ from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.kernels.filter import FilterOutputs
 from smc_transformer.network import Network
 from smc_transformer.nn.attention import Noise
+from smc_transformer.nn.encoders.base import State
 from smc_transformer.nn.streams import NOISE, in_stage
 from smc_transformer.predictive import Mixture
 from smc_transformer.smc.genealogy import trace_trajectories, unique_ancestors
@@ -32,7 +33,7 @@ ON_COLLAPSE = ("error", "uniform")
 
 
 @dataclass(frozen=True)
-class FilterResult:
+class Filtered:
     """What the particle filter found out about X_1, ..., X_T (index t of the time axes is X_{t+1}).
 
     Attributes:
@@ -40,7 +41,6 @@ class FilterResult:
         log_weights: normalised log-weights W_t after each observation.
         ancestors: for each particle of a step, its parent at the step before.
         resampled: whether the particles were resampled before each step.
-        predictive: the one-step predictive mixtures, made before each observation was seen.
         noise: the noise behind the latents, from which `SMCTransformer.replay` rebuilds any trajectory.
         read_outs: the parameters of p(X_t | z) of each particle, as it was weighted: those of
             `predictive`, unless the proposal has drawn its z again.
@@ -52,7 +52,6 @@ class FilterResult:
     log_weights: Float[Tensor, "batch particle time"]
     ancestors: Int[Tensor, "batch particle time"]
     resampled: Bool[Tensor, "batch time"]
-    predictive: Mixture
     noise: Noise
     read_outs: Float[Tensor, "batch particle time n_parameters"]
     attention: Float[Tensor, "batch particle time d_model"] | None
@@ -77,6 +76,17 @@ class FilterResult:
     def unique_ancestors(self) -> Int[Tensor, "batch time"]:
         """How many different particles of each step the last particles descend from."""
         return unique_ancestors(self.trajectories)
+
+
+@dataclass(frozen=True)
+class FilterResult(Filtered):
+    """All that `Filtered` has, and what the filter predicted.
+
+    Attributes:
+        predictive: the one-step predictive mixtures, made before each observation was seen.
+    """
+
+    predictive: Mixture
 
 
 class Trace(NamedTuple):
@@ -107,17 +117,31 @@ def particle_filter(
     """Run the filter; `noise` instead of fresh draws makes runs comparable."""
     noise = _noise_for(network, x, settings, generator, noise)
     trace, _ = _run(network, x, settings, noise, on_collapse, generator, keep_attention=keep_attention)
-    return FilterResult(
-        log_increments=trace.log_increments,
-        log_weights=trace.log_weights,
-        ancestors=trace.ancestors,
-        resampled=trace.resampled,
-        predictive=network.observation.mixture(trace.prior_log_weights, trace.parameters),
-        noise=noise,
-        read_outs=trace.read_outs,
-        attention=trace.attention,
-        completed=trace.completed,
-    )
+    predictive = network.observation.mixture(trace.prior_log_weights, trace.parameters)
+    return FilterResult(**_found(trace, noise), predictive=predictive)
+
+
+@torch.no_grad()
+def filter_alone(
+    network: Network,
+    x: Float[Tensor, "batch time_plus_1 n_inputs"],
+    settings: InferenceSettings,
+    generator: Generator | None = None,
+    *,
+    embedding: Float[Tensor, "batch time d_model"] | None = None,
+) -> Filtered:
+    """Run the filter for those who do not ask what it predicted: predictions hold a copy of the observation model.
+
+    Sequences without gaps may come with their embeddings e_0, ..., e_{T-1}, where these are known already.
+    """
+    noise = _noise_for(network, x, settings, generator, None)
+    trace, _ = _run(network, x, settings, noise, "error", generator, embedding=embedding)
+    return Filtered(**_found(trace, noise))
+
+
+def _found(trace: Trace, noise: Noise) -> dict[str, Any]:
+    names = ("log_increments", "log_weights", "ancestors", "resampled", "read_outs", "attention", "completed")
+    return {"noise": noise, **{name: getattr(trace, name) for name in names}}
 
 
 @torch.no_grad()
@@ -167,6 +191,7 @@ def _run(
     *,
     keep_attention: bool = False,
     keep_state: bool = False,
+    embedding: Float[Tensor, "batch time d_model"] | None = None,
 ) -> tuple[Trace, ParticleState | None]:
     batch, n_particles, n_steps, d_model = noise.query.shape
     n_targets = network.config.n_targets
@@ -175,8 +200,10 @@ def _run(
     # Inputs are shared by all particles up to the first gap; from there on each particle has its own.
     n_shared = 1 + int(missing.int().argmax()) if missing.any() and not fast else n_steps
     shared = x[:, :n_shared].nan_to_num(0.0) if fast else x[:, :n_shared]  # where a gap has been, nobody looks
-    with threads_for_kernels() if fast else nullcontext():
-        embedding, encoder_state = network.encoder.encode(network.observation.features(shared))
+    encoder_state: State = ()
+    if embedding is None or keep_state or not fast:
+        with threads_for_kernels() if fast else nullcontext():
+            embedding, encoder_state = network.encoder.encode(network.observation.features(shared))
 
     def empty(*shape: int) -> Tensor:
         return x.new_empty(batch, n_particles, n_steps, *shape)

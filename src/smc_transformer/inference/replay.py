@@ -20,11 +20,15 @@ from smc_transformer.nn.attention import Latents, Noise
 class TrajectoryInputs(NamedTuple):
     """What trajectories see and predict; the trajectory axis has size 1 where all trajectories see the same."""
 
-    embedding: Float[Tensor, "batch _ time d_model"]
+    embedding: Float[Tensor, "batch _ time d_model"] | SharedEmbedding
+    """Each once where trajectories with gaps share them."""
     last_targets: Float[Tensor, "batch _ time n_targets"]
     targets: Float[Tensor, "batch _ time n_targets"]
-    shared: SharedEmbedding | None = None
-    """The same embeddings, each once where trajectories share them."""
+
+    @property
+    def embedding_of_each(self) -> Float[Tensor, "batch _ time d_model"]:
+        """The embeddings by trajectory, for work that is done trajectory by trajectory."""
+        return self.embedding.of_trajectories() if isinstance(self.embedding, SharedEmbedding) else self.embedding
 
 
 class Replay(NamedTuple):
@@ -62,7 +66,7 @@ def trajectory_inputs(
     if engine.can_embed(network, x):
         observed = ~x[:, :-1].isnan().any(dim=-1)
         shared = compiled.run_embedding(network, inputs, observed, particles)
-        return TrajectoryInputs(shared.of_trajectories(), targets[:, :, :-1], completed, shared)
+        return TrajectoryInputs(shared, targets[:, :, :-1], completed)
     embedding = network.encoder(network.observation.features(inputs.flatten(0, 1)))
     return TrajectoryInputs(embedding.unflatten(0, inputs.shape[:2]), targets[:, :, :-1], completed)
 
@@ -75,7 +79,8 @@ def replay(
 ) -> Replay:
     """Rebuild what this noise makes of these inputs; with `trajectories`, the noise is that of all particles."""
     attention = network.attention
-    latents = attention.latents(inputs.embedding, noise, trajectories)
+    embedding = inputs.embedding_of_each
+    latents = attention.latents(embedding, noise, trajectories)
     z = attention.attend_all(latents) + attention.deviation(noise, trajectories)
-    parameters = network.read_out(z, inputs.embedding, inputs.last_targets)
+    parameters = network.read_out(z, embedding, inputs.last_targets)
     return Replay(latents, z, parameters, network.observation.components(parameters).log_prob(inputs.targets))

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from smc_transformer.inference.filter import FilterResult
+from smc_transformer.inference.filter import Filtered
 from smc_transformer.inference.future_density import NetworkFutureDensity
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.network import Network
@@ -16,7 +16,7 @@ def smooth(
     network: Network,
     settings: InferenceSettings,
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
-    result: FilterResult,
+    result: Filtered,
     n_trajectories: int | None = None,
     generator: Generator | None = None,
 ) -> SmoothedTrajectories:

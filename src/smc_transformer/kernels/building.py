@@ -27,6 +27,7 @@ NAMES = (
     "replay",
     "paths",
     "recurrent",
+    "trees",
     "noise",
     "gamma",
     "draws",

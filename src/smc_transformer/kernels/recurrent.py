@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from smc_transformer.kernels.encoder import EncoderTensors
 from smc_transformer.kernels.library import check, loaded, threads
-from smc_transformer.kernels.structures import Recurrent, point
+from smc_transformer.kernels.structures import COUNT, POINTER, Recurrent, point
 from smc_transformer.kernels.sums import GROUPS, unpacked
 
 GROUP = 8
@@ -30,40 +30,35 @@ class Trees(NamedTuple):
     """The node before; -1 for the first."""
     levels: Int[Tensor, "group time_plus_1"]
     """Where the nodes of each step begin, and where those of the last one end."""
+    rows: Int[Tensor, "node"]
+    """One of the places that each node stands at, counted through (batch, trajectory, time)."""
 
-    def gathered(self, values: Float[Tensor, "batch _ time feature"]) -> Float[Tensor, "node feature"]:
+    def gathered(self, values: Float[Tensor, "batch trajectory time feature"]) -> Float[Tensor, "node feature"]:
         """What each node has, from what each trajectory has."""
-        found = values.new_empty(len(self.parents), values.shape[-1])
-        nodes = self.nodes if values.shape[1] == self.nodes.shape[1] else self.nodes[:, : values.shape[1]]
-        found[nodes.reshape(-1)] = values.reshape(-1, values.shape[-1])
-        return found
+        return values.reshape(-1, values.shape[-1]).index_select(0, self.rows)
 
 
-def trees(branches: Int[Tensor, "batch trajectory time"], n_branches: int) -> Trees:
-    """The trees of trajectories: those of the same branch at a step, below `n_branches`, have the same past."""
-    batch, _, n_steps = branches.shape
+def trees(branches: Int[Tensor, "batch trajectory time"]) -> Trees:
+    """The trees of trajectories: those of the same branch at a step, a number from 0 on, have the same past."""
+    batch, n_trajectories, n_steps = branches.shape
     size = max(GROUP, -(-batch // GROUPS))
-    n_groups = -(-batch // size)
-    there = torch.zeros(n_groups * size, n_steps, n_branches, dtype=torch.bool, device=branches.device)
-    by_step = branches.transpose(1, 2)
-    there[:batch].scatter_(2, by_step, True)
-    # In the order of the nodes: group, step, sequence, branch.
-    there = there.view(n_groups, size, n_steps, n_branches).transpose(1, 2)
-    numbers = there.reshape(-1).cumsum(0).sub_(1).view(n_groups, n_steps, size, n_branches)
-    counts = there.sum(dim=(2, 3))
-    ends = counts.view(-1).cumsum(0).view(n_groups, n_steps)
-    levels = torch.cat(((ends - counts)[:, :1], ends), dim=1)
-    numbers = numbers.transpose(1, 2).reshape(n_groups * size, n_steps, n_branches)[:batch]
-    nodes = numbers.gather(2, by_step).transpose(1, 2).contiguous()
-    parents = nodes.new_full((int(ends[-1, -1]),), -1)
-    parents[nodes[:, :, 1:].reshape(-1)] = nodes[:, :, :-1].reshape(-1)
-    return Trees(nodes, parents, levels)
+    branches = branches.contiguous()
+    nodes, parents, rows = torch.empty_like(branches), *torch.empty(2, branches.numel(), dtype=torch.long)
+    levels = torch.empty(-(-batch // size), n_steps + 1, dtype=torch.long)
+    sizes = map(COUNT, (batch, n_trajectories, n_steps, size))
+    written = (POINTER(part.data_ptr()) for part in (nodes, parents, rows, levels))
+    failed = loaded(torch.empty(0)).number_nodes(POINTER(branches.data_ptr()), *sizes, *written)
+    if failed < 0:
+        raise IndexError("branches are numbered from 0 on")
+    check(failed)
+    n_nodes = int(levels[-1, -1])
+    return Trees(nodes, parents[:n_nodes], levels, rows[:n_nodes])
 
 
 @functools.lru_cache(maxsize=64)
 def straight_trees(batch: int, n_steps: int) -> Trees:
     """Those of sequences that share nothing."""
-    return trees(torch.zeros(batch, 1, n_steps, dtype=torch.long), 1)
+    return trees(torch.zeros(batch, 1, n_steps, dtype=torch.long))
 
 
 def encode_trees(encoder: EncoderTensors, inputs: Float[Tensor, "node width"], among: Trees) -> Float[Tensor, "node d"]:

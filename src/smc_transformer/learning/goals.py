@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.inference.chunks import in_chunks
-from smc_transformer.inference.filter import particle_filter
+from smc_transformer.inference.filter import filter_alone
 from smc_transformer.inference.paths import rollout, rollout_numbers, sample_paths
 from smc_transformer.learning.em import Statistics, merge_statistics
 from smc_transformer.learning.ragged import check_ragged, groups_by_start, split_horizon
@@ -98,9 +98,8 @@ class Likelihood(Goal):
         self, model: SMCTransformer, x: Float[Tensor, "batch time_plus_1 n_inputs"], sampling: Sampling
     ) -> BatchReport:
         n_terms = count_observations(model, x)
-        statistics, log_likelihood = accumulate_gradients(model, x, n_terms, **sampling._asdict())
-        n_steps = sum(group.n_steps for group in groups_by_start(x))
-        return BatchReport(-float(log_likelihood.sum()), n_terms, statistics, n_steps)
+        found = accumulate_gradients(model, x, n_terms, **sampling._asdict())
+        return BatchReport(-float(found.log_likelihood.sum()), n_terms, found.statistics, found.n_steps)
 
     def validate(
         self, model: SMCTransformer, x: Float[Tensor, "sequence time_plus_1 n_inputs"], sampling: Sampling
@@ -217,7 +216,7 @@ def negative_log_likelihood(
     total = 0.0
     for group in groups_by_start(x):
         with group.places_of_batch():
-            results = in_chunks(lambda chunk: particle_filter(model, chunk, settings, generator), batch_size, group.x)
+            results = in_chunks(lambda chunk: filter_alone(model, chunk, settings, generator), batch_size, group.x)
             total += sum(float(result.log_likelihood.sum()) for result in results)
     return -total / count_observations(model, x)
 

@@ -44,10 +44,8 @@ def pathwise_objective(model: SMCTransformer, trajectories: Trajectories) -> Tra
     second term has a gradient, which flows through q, k, v and z. Little variance when the noises are small.
     """
     inputs, noise, particles, _, read_outs = trajectories
-    if engine.can_replay(model, inputs.embedding, noise):
-        parameters = compiled.run_replay(
-            model, inputs.shared or inputs.embedding, inputs.last_targets, noise, particles, read_outs
-        )
+    if engine.can_replay(model, inputs.targets, noise):
+        parameters = compiled.run_replay(model, inputs.embedding, inputs.last_targets, noise, particles, read_outs)
     else:
         parameters = replay(model, inputs, noise, particles).parameters
     return TrajectoryObjective(model.observation.components(parameters).log_prob(inputs.targets), parameters)
@@ -59,19 +57,19 @@ def score_objective(model: SMCTransformer, trajectories: Trajectories) -> Trajec
     log N(q; Wq e, Sq) + log N(k; Wk e, Sk) + log N(v; Wv e, Sv) + log N(z; mean(q, k, v), Sz) + log p(X_t | z).
     """
     inputs, noise, particles, *_ = trajectories
-    attention = model.attention
+    attention, embedding = model.attention, inputs.embedding_of_each
     for name, covariance in model.latent_covariances().items():
         if covariance.is_zero:
             raise ValueError(
                 f'gradient="score" needs a density of the {name} noise, but its covariance is zero; '
                 'use gradient="pathwise"'
             )
-    means = attention.means(inputs.embedding)
+    means = attention.means(embedding)
     with torch.no_grad():
-        latents = attention.latents(inputs.embedding, noise, particles)
+        latents = attention.latents(embedding, noise, particles)
     attention_mean = attention.attend_all(latents)
     z = (attention_mean + attention.deviation(noise, particles)).detach()
-    parameters = model.read_out(z, inputs.embedding, inputs.last_targets)
+    parameters = model.read_out(z, embedding, inputs.last_targets)
     log_density = (
         attention.query_covariance.log_density(latents.query - means.query)
         + attention.key_covariance.log_density(latents.key - means.key)

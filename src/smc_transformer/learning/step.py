@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from smc_transformer.inference.chunks import in_chunks
-from smc_transformer.inference.filter import particle_filter
+from smc_transformer.inference.filter import filter_alone
 from smc_transformer.inference.replay import trajectory_inputs
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.smoothing import smooth
@@ -38,6 +38,14 @@ class TrainingStep(NamedTuple):
     log_likelihood: Float[Tensor, "batch"]  # the filter's estimate of log p(X_1:T | X_0)
 
 
+class Accumulated(NamedTuple):
+    """What a batch told while its gradient was added up."""
+
+    statistics: Statistics
+    log_likelihood: Float[Tensor, "batch"]  # the filter's, of each sequence
+    n_steps: int  # of all sequences together, over which the statistics are averages
+
+
 def training_step(
     model: SMCTransformer,
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
@@ -56,11 +64,14 @@ def training_step(
     n_trajectories = None if n_trajectories is None else check_count(n_trajectories, "n_trajectories")
     generator = as_generator(generator, x.device)
 
-    result = particle_filter(model, x, settings, generator)
+    # Without gaps all trajectories see the same, and the filter sees it too.
+    known = None if x.isnan().any() else trajectory_inputs(model, x)
+    embedding = None if known is None else known.embedding_of_each.detach().squeeze(1)
+    result = filter_alone(model, x, settings, generator, embedding=embedding)
     particles, log_weights, ancestral = smooth(model, settings, x, result, n_trajectories, generator)
     # Observations that a trajectory drew for itself are latents like its noise: given them, its data are complete.
     completed = None if result.completed is None else gather_trajectories(result.completed, particles)
-    inputs = trajectory_inputs(model, x, completed, particles if ancestral else None)
+    inputs = known or trajectory_inputs(model, x, completed, particles if ancestral else None)
     read_outs = gather_trajectories(result.read_outs, particles) if ancestral else None
     trajectories = Trajectories(inputs, result.noise, particles, log_weights, read_outs)
     log_density, parameters = OBJECTIVES[model.learning.gradient](model, trajectories)
@@ -81,11 +92,11 @@ def accumulate_gradients(
     n_particles: int | None = None,
     n_trajectories: int | None = None,
     generator: Generator | None = None,
-) -> tuple[Statistics, Float[Tensor, "batch"]]:
+) -> Accumulated:
     """Add the gradient of -log p(X) / divisor, summed over the batch, to those of the parameters.
 
     The divisor is such as the batch's number of observations, all else as in `training_step`; sequences may begin at
-    different rows. Returns the EM statistics of the batch, and the filter's log-likelihood of each sequence.
+    different rows.
     """
     run = partial(training_step, model, n_particles=n_particles, n_trajectories=n_trajectories, generator=generator)
     groups = groups_by_start(x)
@@ -100,4 +111,4 @@ def accumulate_gradients(
                 statistics.append((step.statistics, len(step.objective) * length / n_steps))
                 found.append(step.log_likelihood)
         log_likelihood[group.sequences] = torch.cat(found)
-    return merge_statistics(model, statistics), log_likelihood
+    return Accumulated(merge_statistics(model, statistics), log_likelihood, n_steps)

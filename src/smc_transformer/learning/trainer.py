@@ -38,7 +38,7 @@ from smc_transformer.learning.checkpoint import (
 )
 from smc_transformer.learning.em import em_step, power_step_size
 from smc_transformer.learning.goals import BatchReport, Goal, Likelihood, Sampling
-from smc_transformer.learning.optimiser import Adam
+from smc_transformer.learning.optimiser import Adam, clip_gradients
 from smc_transformer.learning.ragged import check_ragged, starts
 from smc_transformer.learning.schedule import Schedule, constant
 from smc_transformer.learning.shares import join_batch, join_means
@@ -241,7 +241,7 @@ class _Run:
         own = chosen[processes.share(len(chosen))]
         report = join_batch(self.model, self.parameters, partial(self._accumulate, own, number))
         if trainer.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.parameters, trainer.clip_norm, foreach=True)
+            clip_gradients(self.parameters, trainer.clip_norm)
         for group, rate in zip(self.optimiser.param_groups, self.learning_rates, strict=True):
             group["lr"] = rate * trainer.schedule(number)
         self.between_steps = False  # an interrupt from here on must not save half an update
