@@ -45,12 +45,17 @@ def put_table(table: "pd.DataFrame", out: Path | None, *, quiet: bool) -> None:
         say(f"{out}: {len(table)} rows")
 
 
-def check_outputs(table: Path | None, picture: Path | None = None) -> None:
-    """Fail before the work, not after it, if a table or a picture could not be written."""
+def check_table(table: Path | None) -> None:
+    """Fail before the work, not after it, if a table could not be written."""
     if table is not None and str(table) != STANDARD:
         with failing():
             check_ending(table)
         check_place(table)
+
+
+def check_outputs(table: Path | None, picture: Path | None = None) -> None:
+    """The same of a table and a picture."""
+    check_table(table)
     if picture is not None:
         check_installed("matplotlib", "pictures need", "plots")
         from matplotlib.backend_bases import FigureCanvasBase
@@ -68,8 +73,9 @@ def check_place(path: Path) -> None:
     if path.exists():
         if not os.access(path, os.W_OK):
             raise CommandError(f"{path} cannot be written: permission denied")
-        return
-    if reason := why_not_made(path):
+        if not path.is_file() or not os.access(path.resolve().parent, os.W_OK):
+            return  # it is written as it is, see `whole`
+    if reason := why_not_made(path.resolve()):
         raise CommandError(f"{path} cannot be written: {reason}")
 
 

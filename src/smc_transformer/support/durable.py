@@ -66,11 +66,22 @@ def existing_above(path: Path) -> Path:
 
 
 def why_not_made(path: Path) -> str | None:
-    """Why nothing can be made at `path`, as far as one can tell; None: it can."""
+    """Why nothing can be made at `path`, as far as one can tell; None: it can.
+
+    Tried, by a file without a name: to root, the system says of every folder that it can be written to.
+    """
+    import tempfile
+
     above = existing_above(path)
     if not above.is_dir():
         return f"{above} is no folder"
-    return None if os.access(above, os.W_OK) else "permission denied"
+    try:
+        with tempfile.TemporaryFile(dir=above):
+            return None
+    except PermissionError:
+        return "permission denied"
+    except OSError as error:
+        return f"no file can be made in {above} ({error.strerror})"
 
 
 def sync_folder(folder: Path) -> None:

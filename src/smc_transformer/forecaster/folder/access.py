@@ -28,6 +28,8 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
     def __init__(self, folder: Path, url: str | None = None) -> None:
         self.folder, self.fit = folder, files.stored_fit(folder)  # says what is wrong if it holds no forecaster
         self._url = url
+        if reason := why_not_made(folder / files.STATES):
+            raise SavedForecasterError(f"{folder} cannot be written: {reason}")
         with contextlib.ExitStack() as held:
             held.enter_context(locked(folder))
             self.store = find_store(folder, self.fit, writing=True, url=url)
