@@ -94,6 +94,21 @@ def test_a_file_that_can_be_written_in_a_folder_that_cannot(capsys, model, tmp_p
     assert (tmp_path / "x.csv").read_text().startswith("unique_id,ds,y,")
 
 
+def test_a_link_that_leads_to_itself_is_replaced_or_named(capsys, model, tmp_path):
+    link = tmp_path / "x.csv"
+    link.symlink_to("x.csv")
+    for option in (("fit", "data.csv", "--horizon", 2, "--out"), ("stream", model, "--state"), ("predict",)):
+        assert str(link) in fails(capsys, 1, *option, link)
+    assert run(capsys, "predict", model, "--out", link)[0] == 0
+    assert not link.is_symlink()
+    assert link.read_text().startswith("unique_id,ds,y,")
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999", "http"])
+def test_ports_that_are_none(capsys, model, port):
+    assert "--port" in fails(capsys, 2, "serve", model, "--port", port)
+
+
 def test_names_without_an_ending_are_csv(capsys, model, tmp_path):
     assert run(capsys, "predict", model, "--out", tmp_path / "table", "--paths", 5)[0] == 0
     assert (tmp_path / "table").read_text().startswith("unique_id,ds,y,")

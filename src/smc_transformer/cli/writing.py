@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from smc_transformer.cli.errors import CommandError, check_installed, failing, naming
 from smc_transformer.cli.tables import STANDARD, check_ending, write_table
 from smc_transformer.support.as_json import plain
-from smc_transformer.support.durable import whole, why_not_made
+from smc_transformer.support.durable import resolved, whole, why_not_made
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,9 +73,9 @@ def check_place(path: Path) -> None:
     if path.exists():
         if not os.access(path, os.W_OK):
             raise CommandError(f"{path} cannot be written: permission denied")
-        if not path.is_file() or not os.access(path.resolve().parent, os.W_OK):
+        if not path.is_file() or not os.access(resolved(path).parent, os.W_OK):
             return  # it is written as it is, see `whole`
-    if reason := why_not_made(path.resolve()):
+    if reason := why_not_made(resolved(path)):
         raise CommandError(f"{path} cannot be written: {reason}")
 
 

@@ -34,6 +34,7 @@ from smc_transformer.forecaster.tick import tick
 from smc_transformer.forecaster.training import TrainingReport
 from smc_transformer.model import SMCTransformer
 from smc_transformer.support.checks import check_choice, check_count
+from smc_transformer.support.durable import resolved
 
 
 class Forecaster:
@@ -512,7 +513,7 @@ class Forecaster:
                 there has answered lines since this forecaster was loaded, which the save would undo.
         """
         check_choice(states, (EXACT, SMALL), "states")
-        known, folder = self._seen, Path(path).resolve()
+        known, folder = self._seen, resolved(path)
         seen = save_folder(Path(path), self.fitted, None if known is None else known.get(folder, Seen()), states)
         self._seen = {**(known or {}), folder: seen}
 
@@ -527,7 +528,7 @@ class Forecaster:
         """
         fitted, recorded = read_folder(Path(path))
         forecaster = cls.of(fitted)
-        forecaster._seen = {Path(path).resolve(): recorded.seen}
+        forecaster._seen = {resolved(path): recorded.seen}
         try:
             for table, distrust in recorded_tables(recorded, fitted):
                 forecaster.update(table, distrust=distrust)

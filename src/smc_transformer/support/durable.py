@@ -37,7 +37,7 @@ def whole(path: Path) -> Iterator[Path]:
     written to are written as they are.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    goal = path.resolve()  # a link stays a link
+    goal = resolved(path)  # a link stays a link
     # Asked of the path itself: that of a pipe leads to a name which does not exist.
     if (path.exists() and not path.is_file()) or not os.access(goal.parent, os.W_OK):
         yield path
@@ -55,6 +55,11 @@ def whole(path: Path) -> Iterator[Path]:
         if goal.exists():
             unfinished.chmod(goal.stat().st_mode & 0o777)
         os.replace(unfinished, goal)
+
+
+def resolved(path: str | Path) -> Path:
+    """Where a path leads; one of links that lead in a circle stays as it is."""
+    return Path(os.path.realpath(path))
 
 
 def existing_above(path: Path) -> Path:

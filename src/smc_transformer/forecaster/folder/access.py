@@ -197,6 +197,8 @@ def check_destination(path: Path, n_bytes: int = 0) -> None:
             f"{path} cannot be written: it needs about {n_bytes / 1e6:.1f} MB, and {free / 1e6:.1f} MB are free"
         )
     with _permitted(path):
+        if path.is_symlink() and not path.exists():
+            raise SavedForecasterError(f"{path} cannot be written: it is a link that leads nowhere")
         if (path / files.CONFIG).exists():
             with locked(path):
                 return
