@@ -450,3 +450,16 @@ def test_impossible_seeds_of_a_trainer(seed, error, message):
 
 def test_a_trainer_takes_a_seed_of_numpy():
     assert type(Trainer(small_model(), seed=np.int64(3)).seed) is int
+
+
+@pytest.mark.parametrize("state", [None, 3, torch.zeros(2, 1)], ids=str)
+def test_what_is_no_state_is_named(state):
+    for call in (lambda: small_model().observe(state, torch.zeros(2, 1)), lambda: small_model().predictive(state)):
+        with pytest.raises(TypeError, match="state must be a StreamState, as init_state makes it, got "):
+            call()
+
+
+@pytest.mark.parametrize("settings", [None, 3, [1], "d_model"], ids=str)
+def test_settings_of_a_model_are_a_dictionary(settings):
+    with pytest.raises(TypeError, match="settings must be a dictionary, got "):
+        SMCTransformer.from_settings(settings)

@@ -207,6 +207,8 @@ class SMCTransformer(Network):
         return (inference or self.inference).with_particles(n_particles)
 
     def _check_state(self, state: StreamState) -> None:
+        if not isinstance(state, StreamState):
+            raise TypeError(f"state must be a StreamState, as init_state makes it, got {type(state).__name__}")
         if state.network is not self:
             raise ValueError("the state belongs to another model: states come from init_state")
 
@@ -228,6 +230,8 @@ class SMCTransformer(Network):
 def split_settings(settings: Mapping[str, Any]) -> tuple[SMCTransformerConfig, InferenceSettings, LearningSettings]:
     """Architecture, inference and learning from one dictionary, as older versions kept them; the rest by default."""
     kinds = (SMCTransformerConfig, InferenceSettings, LearningSettings)
+    if not isinstance(settings, Mapping):
+        raise TypeError(f"settings must be a dictionary, got {type(settings).__name__}")
     known = set().union(*(kind.names() for kind in kinds))
     check_names(settings, known)
     config, inference, learning = ({name: settings[name] for name in kind.names() & set(settings)} for kind in kinds)

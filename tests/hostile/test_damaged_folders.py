@@ -297,3 +297,14 @@ def test_constants_of_a_view_that_cannot_be_are_refused(saved_view, tmp_path, ch
     folder = shutil.copytree(saved_view, tmp_path / "model")
     edit_config(folder, lambda config: change(config["scaling"]))
     refused(folder, "config.json is damaged or was edited", message)
+
+
+def test_a_model_that_could_not_be_loaded_again_is_not_saved(folder):
+    forecaster = Forecaster.load(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with torch.no_grad():
+        next(forecaster.model.parameters()).fill_(float("nan"))
+    with pytest.raises(SavedForecasterError, match=r"is as it was: the weights '.*' hold NaN or infinite numbers"):
+        forecaster.save(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert list(folder.parent.iterdir()) == [folder]

@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -45,6 +46,67 @@ def test_pictures_in_other_formats_and_folders_are_refused_before_the_work(capsy
     (tmp_path / "file").write_text("in the way")
     assert "is no folder" in fails(capsys, 1, "predict", model, "--out", tmp_path / "file" / "x.csv")
     assert "is no folder" in fails(capsys, 1, "report", model, "--out", tmp_path / "file" / "x.html")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self"), reason="no folder in which nobody can make a file")
+@pytest.mark.parametrize("place", ["/proc/x", "/proc/sub/x"])  # root is told that it may write there
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "MODEL", "--out", ".csv"),
+        ("predict", "MODEL", "--plot", ".png"),
+        ("predict", "MODEL", "--data", "data.csv", "--errors", ".csv"),
+        ("predict", "MODEL", "--data", "data", "--engine", "dask", "--out", ""),
+        ("score", "MODEL", "--data", "data.csv", "--out", ".parquet"),
+        ("score", "MODEL", "--data", "data.csv", "--plot", ".pdf"),
+        ("backtest", "MODEL", "--data", "data.csv", "--out", ".csv.gz"),
+        ("backtest", "MODEL", "--data", "data.csv", "--plot", ".svg"),
+        ("report", "MODEL", "--out", ".html"),
+        ("stream", "MODEL", "--state", ""),
+        ("serve", "MODEL", "--state", ""),
+        ("fit", "data.csv", "--horizon", 2, "--out", ""),
+    ],
+    ids=lambda arguments: " ".join(map(str, (arguments[0], arguments[-2]))),
+)
+def test_places_where_nobody_can_write_are_refused_before_the_work(capsys, model, no_work, place, arguments):
+    *words, ending = (model if word == "MODEL" else word for word in arguments)
+    message = fails(capsys, 1, *words, place + ending)
+    assert f"{place}{ending} cannot be written: " in message
+    assert "no file can be made in /proc" in message or "permission denied" in message  # who is not root
+
+
+def test_a_model_whose_folder_takes_no_file_is_refused_before_it_is_updated(capsys, model, no_work, monkeypatch):
+    def full(**_):
+        raise FULL
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    for command in ("predict", "score"):
+        message = fails(capsys, 1, command, model, "--new", "rows.csv", "--save")
+        assert f"{model} cannot be written: no file can be made in" in message
+        assert "No space left on device" in message
+
+
+def test_a_file_that_can_be_written_in_a_folder_that_cannot(capsys, model, tmp_path, monkeypatch):
+    (tmp_path / "x.csv").write_text("what was there")
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path and access(path, mode))
+    assert run(capsys, "predict", model, "--out", tmp_path / "x.csv", "--paths", 5)[0] == 0
+    assert (tmp_path / "x.csv").read_text().startswith("unique_id,ds,y,")
+
+
+def test_a_link_that_leads_to_itself_is_replaced_or_named(capsys, model, tmp_path):
+    link = tmp_path / "x.csv"
+    link.symlink_to("x.csv")
+    for option in (("fit", "data.csv", "--horizon", 2, "--out"), ("stream", model, "--state"), ("predict",)):
+        assert str(link) in fails(capsys, 1, *option, link)
+    assert run(capsys, "predict", model, "--out", link)[0] == 0
+    assert not link.is_symlink()
+    assert link.read_text().startswith("unique_id,ds,y,")
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999", "http"])
+def test_ports_that_are_none(capsys, model, port):
+    assert "--port" in fails(capsys, 2, "serve", model, "--port", port)
 
 
 def test_names_without_an_ending_are_csv(capsys, model, tmp_path):

@@ -213,6 +213,24 @@ def test_a_forecast_has_a_length_that_can_be_computed(fitted, steps):
         fitted.predict(h=steps)
 
 
+@pytest.mark.parametrize("level", ["x", None, ["80"], [None], 0.8, [80, 100], b"80", [float("nan")]])
+def test_levels_are_percentages(fitted, level):
+    with pytest.raises(ValueError, match="level is a percentage, such as 80, from 1 to below 100, got "):
+        fitted.predict(level=level)
+
+
+def test_levels_of_numpy_are_numbers(fitted):
+    expected = fitted.predict(level=[80, 95])
+    pd.testing.assert_frame_equal(fitted.predict(level=np.array([80, 95])), expected)
+    pd.testing.assert_frame_equal(fitted.predict(level=np.float32(80)), fitted.predict(level=80), check_names=False)
+
+
+@pytest.mark.parametrize("series", [3.5, 7, float("nan"), object()])
+def test_what_is_no_name_names_no_series(fitted, series):
+    with pytest.raises(ValueError, match="there is no series"):
+        fitted.predict(series=series)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import tempfile
 
 import pytest
 import torch
@@ -692,8 +693,12 @@ def test_a_checkpoint_below_a_file_is_refused_before_training(tmp_path):
 
 def test_a_checkpoint_in_a_folder_that_is_not_writable_is_refused_before_training(monkeypatch, tmp_path):
     goal = WatchedGoal()
-    monkeypatch.setattr(os, "access", lambda *arguments: False)  # the superuser may write anywhere
-    with pytest.raises(CheckpointError, match="the folder is not writable"):
+
+    def read_only(**_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", read_only)  # the superuser may write anywhere
+    with pytest.raises(CheckpointError, match=r"no file can be made in .* \(Read-only file system\)"):
         fit(small_model(), TRAIN, goal=goal, checkpoint=tmp_path / "run.safetensors", **SETTINGS)
     assert goal.batches == []
 

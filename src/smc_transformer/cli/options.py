@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """Where a command adds itself."""
 
+LAST_PORT = 2**16 - 1
+
 
 def add_command(
     commands: Commands, run: Callable[[argparse.Namespace], int | None], text: str
@@ -31,6 +33,14 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def positive(text: str) -> int:
     """A whole number of at least 1."""
     return _whole_number(text, 1)
+
+
+def port(text: str) -> int:
+    """A port of TCP that a server can listen on."""
+    value = _whole_number(text, 1)
+    if value > LAST_PORT:
+        raise argparse.ArgumentTypeError(f"expected a port from 1 to {LAST_PORT}, got {text!r}")
+    return value
 
 
 def not_negative(text: str) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from smc_transformer.cli.errors import CommandError, check_installed, failing, naming
 from smc_transformer.cli.tables import STANDARD, check_ending, write_table
 from smc_transformer.support.as_json import plain
-from smc_transformer.support.durable import whole, why_not_made
+from smc_transformer.support.durable import resolved, whole, why_not_made
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,12 +45,17 @@ def put_table(table: "pd.DataFrame", out: Path | None, *, quiet: bool) -> None:
         say(f"{out}: {len(table)} rows")
 
 
-def check_outputs(table: Path | None, picture: Path | None = None) -> None:
-    """Fail before the work, not after it, if a table or a picture could not be written."""
+def check_table(table: Path | None) -> None:
+    """Fail before the work, not after it, if a table could not be written."""
     if table is not None and str(table) != STANDARD:
         with failing():
             check_ending(table)
         check_place(table)
+
+
+def check_outputs(table: Path | None, picture: Path | None = None) -> None:
+    """The same of a table and a picture."""
+    check_table(table)
     if picture is not None:
         check_installed("matplotlib", "pictures need", "plots")
         from matplotlib.backend_bases import FigureCanvasBase
@@ -68,8 +73,9 @@ def check_place(path: Path) -> None:
     if path.exists():
         if not os.access(path, os.W_OK):
             raise CommandError(f"{path} cannot be written: permission denied")
-        return
-    if reason := why_not_made(path):
+        if not path.is_file() or not os.access(resolved(path).parent, os.W_OK):
+            return  # it is written as it is, see `whole`
+    if reason := why_not_made(resolved(path)):
         raise CommandError(f"{path} cannot be written: {reason}")
 
 

@@ -25,6 +25,7 @@ from smc_transformer.forecaster.table import (
     check_columns,
     check_times,
     read_series,
+    times_ahead,
 )
 from smc_transformer.support import processes
 
@@ -73,7 +74,7 @@ def choose(asked: Mapping[str, Any], df: Any) -> Choices:
         words["freq"] = f"{found['freq']!r}, which all times lie on"
     # The rest is chosen from the values; read as numbers, whatever they may be the distribution of.
     plain = {"scaling": "none", "calendar": (), "input_size": 2, "seasons": (), "config": {}}
-    series = processes.together(partial(read_series, table, Settings.from_dict({**found, **plain})))
+    series = processes.together(partial(_read, table, Settings.from_dict({**found, **plain})))
     lengths = sorted(chain(*processes.gather([len(one) for one in series])))
     longest, middle = lengths[-1], lengths[len(lengths) // 2]
     if "scaling" not in given:
@@ -158,7 +159,36 @@ def _frequency(table: pd.DataFrame, id_column: str, time_column: str) -> Any:
     try:
         return infer_frequency(list(by_series)[:1000])
     except ValueError as error:
-        raise TableError(f"column {time_column!r}: {error}") from None
+        longest = _longest_step(table, id_column, time_column)
+        raise TableError(f"column {time_column!r}: {error}{longest}") from None
+
+
+def _longest_step(table: pd.DataFrame, id_column: str, time_column: str) -> str:
+    """Between which rows it lies: where times lie on no grid, one of the two is often wrong."""
+    times = _times(table[time_column], time_column)
+    counts = times.asi8 if isinstance(times, pd.DatetimeIndex) else times.to_numpy()
+    rows = pd.DataFrame({"count": counts.astype("float64"), "row": range(len(counts))})
+    before = rows.groupby(table[id_column].to_numpy(), sort=False).shift()
+    steps = (rows["count"] - before["count"]).abs()
+    if steps.isna().all():
+        return ""
+    row = int(steps.idxmax())
+    first = int(before["row"][row])
+    return f"; the longest step is that from row {first} ({times[first]}) to row {row} ({times[row]})"
+
+
+def _read(table: pd.DataFrame, settings: Settings) -> list[Series]:
+    """The series, of which all can be forecast: an error now, not after the training."""
+    series = read_series(table, settings)
+    latest = max(series, key=lambda one: one.times[-1])
+    times_ahead(latest.name, latest.times[-1], settings.horizon, settings, table)
+    return series
+
+
+def _times(column: "pd.Series[Any]", name: str) -> pd.Index:
+    if pd.api.types.is_integer_dtype(column.dtype):
+        return pd.Index(column.to_numpy("int64"))
+    return as_timestamps(column, name)
 
 
 def _first_times(table: pd.DataFrame, id_column: str, time_column: str, at_most: int) -> list[pd.Index]:
@@ -166,8 +196,7 @@ def _first_times(table: pd.DataFrame, id_column: str, time_column: str, at_most:
     column = table[time_column]
     if column.isna().any():
         raise TableError(f"column {time_column!r} is empty in row {int(column.isna().to_numpy().argmax())}")
-    whole = pd.api.types.is_integer_dtype(column.dtype)
-    times = pd.Index(column.to_numpy("int64")) if whole else as_timestamps(column, time_column)
+    times = _times(column, time_column)
     groups = pd.Series(range(len(table))).groupby(table[id_column].to_numpy(), sort=False)
     first = (rows for (_, rows), _ in zip(groups, range(at_most), strict=False))
     return [times[rows.to_numpy()].unique().sort_values() for rows in first]

@@ -1,7 +1,7 @@
 """Some series by their names."""
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import cast
 
 from smc_transformer.forecaster.table import Name
@@ -15,7 +15,8 @@ def chosen_names(series: Name | Sequence[Name] | None, there_are: Collection[Nam
     if series is None:
         return list(there_are)
     # A tuple may be one name; or several, as a list is.
-    one = isinstance(series, (str, int)) or (isinstance(series, tuple) and series in there_are)
+    one = not isinstance(series, Iterable) or isinstance(series, str)
+    one = one or (isinstance(series, tuple) and series in there_are)
     names: list[Name] = [cast(Name, series)] if one else list(dict.fromkeys(cast(Sequence[Name], series)))
     if not names:
         raise ValueError("series must name at least one series, got none; leave it out for all of them")

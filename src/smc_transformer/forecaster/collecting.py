@@ -1,5 +1,6 @@
 """Tables in which some series cannot be used: the others are, and each of these is named with its reason."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -62,9 +63,14 @@ def _attempts(
     except (ValueError, RuntimeError) as error:  # of tables and settings; of torch, such as weights that collapse
         different = names.unique()
         if len(different) == 1:
-            yield None, different[0], " ".join(str(error).split())
+            yield None, different[0], _of_series(" ".join(str(error).split()))
             return
     half = set(different[: len(different) // 2])
     first = names.isin(half)
     for part in (first, ~first):
         yield from _attempts(run, table[part], names[part])
+
+
+def _of_series(reason: str) -> str:
+    """The reason, which has seen the rows of one series only; on an engine nobody knows which of the table they are."""
+    return f"{reason} (rows counted in this series)" if re.search(r"\brow \d", reason) else reason

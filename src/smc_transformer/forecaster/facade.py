@@ -20,7 +20,7 @@ from smc_transformer.forecaster.folder.recorded import Seen
 from smc_transformer.forecaster.folder.store.databases import StoreError
 from smc_transformer.forecaster.forecast import Forecast, Number, Numbers, check_levels
 from smc_transformer.forecaster.foreign import engine_of, run_on_engine
-from smc_transformer.forecaster.frequency import LONGEST, Frequency, times_after
+from smc_transformer.forecaster.frequency import LONGEST, Frequency
 from smc_transformer.forecaster.future import read_future
 from smc_transformer.forecaster.given import read_given
 from smc_transformer.forecaster.names import with_names
@@ -29,11 +29,12 @@ from smc_transformer.forecaster.replayed import recorded_tables
 from smc_transformer.forecaster.rows import RowError
 from smc_transformer.forecaster.steps import asked_steps
 from smc_transformer.forecaster.surprise import surprise_table
-from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, read_series
+from smc_transformer.forecaster.table import Name, Series, TableError, as_pandas, read_series, times_ahead
 from smc_transformer.forecaster.tick import tick
 from smc_transformer.forecaster.training import TrainingReport
 from smc_transformer.model import SMCTransformer
 from smc_transformer.support.checks import check_choice, check_count
+from smc_transformer.support.durable import resolved
 
 
 class Forecaster:
@@ -331,17 +332,18 @@ class Forecaster:
         self, df: Any, h: int, series: Name | Sequence[Name] | None, seed: int | None
     ) -> tuple[Following, dict[Name, pd.Index]]:
         """Where a forecast begins: the series as they are followed, and the times ahead of those chosen."""
-        fitted = self.fitted
+        fitted, table = self.fitted, None
         if df is None:
             following = fitted.following
             if not following.series:
                 raise ValueError("the forecaster follows no series yet: give their histories as df, or to update()")
             chosen = chosen_names(series, following.series)
         else:
-            given = {one.name: one for one in self.read(df)}
+            table = with_names(as_pandas(df), self.settings.id_column, fitted.following.series)
+            given = {one.name: one for one in self.read(table)}
             chosen = chosen_names(series, given)
             following, _ = fitted.follow([given[name] for name in chosen], seed)
-        times = {name: times_after(following.last_time(name), h, self.settings.freq) for name in chosen}
+        times = {name: times_ahead(name, following.last_time(name), h, self.settings, table) for name in chosen}
         return following, times
 
     def update(
@@ -511,7 +513,7 @@ class Forecaster:
                 there has answered lines since this forecaster was loaded, which the save would undo.
         """
         check_choice(states, (EXACT, SMALL), "states")
-        known, folder = self._seen, Path(path).resolve()
+        known, folder = self._seen, resolved(path)
         seen = save_folder(Path(path), self.fitted, None if known is None else known.get(folder, Seen()), states)
         self._seen = {**(known or {}), folder: seen}
 
@@ -526,7 +528,7 @@ class Forecaster:
         """
         fitted, recorded = read_folder(Path(path))
         forecaster = cls.of(fitted)
-        forecaster._seen = {Path(path).resolve(): recorded.seen}
+        forecaster._seen = {resolved(path): recorded.seen}
         try:
             for table, distrust in recorded_tables(recorded, fitted):
                 forecaster.update(table, distrust=distrust)

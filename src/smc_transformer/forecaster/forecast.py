@@ -4,7 +4,7 @@ Means, quantiles, intervals and probabilities are those of the sampled paths, wh
 Two things are exact instead of sampled: the density of the first step, and the split of the variance.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -29,7 +29,7 @@ from smc_transformer.forecaster.table import (
     with_times,
 )
 from smc_transformer.predictive import Mixture, VarianceParts
-from smc_transformer.support.checks import check_count
+from smc_transformer.support.checks import check_count, shown
 from smc_transformer.support.randomness import as_generator
 
 Number: TypeAlias = int | float
@@ -325,12 +325,12 @@ class Forecast:
         return self.targets.index(column)
 
 
-def check_levels(level: Numbers) -> list[Number]:
+def check_levels(level: Any) -> list[Number]:
     """Percentages from 1 to below 100: 0.8 is what other libraries call 80, and hardly ever 0.8 % is meant."""
-    levels = [level] if isinstance(level, (int, float)) else list(level)
+    levels = list(level) if isinstance(level, Iterable) and not isinstance(level, (str, bytes)) else [level]
     for percent in levels:
-        if not 1 <= percent < 100:
-            raise ValueError(f"level is a percentage, such as 80, from 1 to below 100, got {percent}")
+        if not isinstance(percent, (int, float, np.integer, np.floating)) or not 1 <= percent < 100:
+            raise ValueError(f"level is a percentage, such as 80, from 1 to below 100, got {shown(percent)}")
     return levels
 
 

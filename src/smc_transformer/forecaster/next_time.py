@@ -12,7 +12,7 @@ import pandas as pd
 from smc_transformer.forecaster.frequency import (
     Frequency,
     TimeOutOfReachError,
-    offset_of,
+    fixed_step,
     steps_between,
     times_after,
     times_between,
@@ -33,18 +33,12 @@ def as_next_time(last: Any, time: Any, freq: Frequency) -> Any:
     """A time as the grid of a series has it, if it is the one after the last; None: it is another."""
     if not isinstance(freq, str):
         return time if time == last + freq else None
-    if last.unit == time.unit and last.tz is None and (step := _fixed_step(freq)) is not None:
-        return time if time - last == step else None
+    if last.unit == time.unit and last.tz is None and (step := fixed_step(freq)) is not None:
+        try:
+            return time if time - last == step else None
+        except ValueError:  # of pandas: more than the 292 years that a duration in nanoseconds holds
+            return None
     return _next_timestamp(last, time, freq, str(last.tz), last.unit, time.unit) if time > last else None
-
-
-@lru_cache(64)
-def _fixed_step(freq: str) -> pd.Timedelta | None:
-    """How long a step is, where all are of the same length; None for months, weeks that end on a Sunday and so on."""
-    offset = offset_of(freq)
-    if type(offset) is pd.offsets.Day:
-        return pd.Timedelta(days=offset.n)
-    return pd.Timedelta(offset) if isinstance(offset, pd.offsets.Tick) else None
 
 
 @lru_cache(1024)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from smc_transformer.forecaster.fitted import Fitted
-from smc_transformer.forecaster.frequency import TimeOutOfReachError, times_after, times_between
+from smc_transformer.forecaster.frequency import TimeOutOfReachError, steps_between, times_after, times_between
 from smc_transformer.forecaster.names import is_name, name_array, new_name
 from smc_transformer.forecaster.next_time import time_after
 from smc_transformer.forecaster.panel import FEWEST_ROWS
@@ -224,11 +224,9 @@ def _check_reach(row: Row, last: Any, settings: Settings, most_steps: int) -> No
     freq, column = settings.freq, settings.time_column
     # By the length of one step first: a far time would make a long grid.
     try:
-        following = time_after(last, freq)
-        if row.time == following:
+        if row.time == time_after(last, freq):
             return
-        one = following - last
-        is_far = (row.time - last) / one > 2 * most_steps
+        is_far = steps_between(pd.Index([last, row.time]), freq)[0] > 2 * most_steps
         is_far = is_far or len(times_between(last, row.time, freq)) - 1 > most_steps
     except TimeOutOfReachError as error:
         raise RowError(f"series {shown(row.name)}: {error}", column) from None

@@ -17,7 +17,13 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int
 
-from smc_transformer.forecaster.frequency import FARTHEST, TimeOutOfReachError, steps_between, times_between
+from smc_transformer.forecaster.frequency import (
+    FARTHEST,
+    TimeOutOfReachError,
+    steps_between,
+    times_after,
+    times_between,
+)
 from smc_transformer.forecaster.names import Name as Name
 from smc_transformer.forecaster.names import is_name, name_array
 from smc_transformer.forecaster.periods import as_shown, frequency_of, period_frequency
@@ -131,12 +137,15 @@ def read_series(
 
     `values` are the columns of the values; None: all that the model predicts. All times are taken over into the zone of
     the time `zone_of`, or refused where they cannot be. Series with a time in `after`, that of their last row, go on:
-    they begin one step later. Known inputs may be missing, as NaN, only with `known_gaps`.
+    they begin one step later, and others begin where they can go on. Known inputs may be missing, as NaN, only with
+    `known_gaps`.
     """
     names, times, *numbers = read_rows(table, settings, values=values, zone_of=zone_of)
     found = []
     for name, rows in _rows_by_series(names).items():
         grid, places = _on_grid(name, times[rows], rows, settings, None if after is None else after.get(name))
+        if after is not None and name not in after:
+            times_ahead(name, times[rows[-1]], 1, settings, table)
         full = [np.full((len(grid), part.shape[1]), np.nan) for part in numbers]
         for part, given in zip(full, numbers, strict=True):
             part[places] = given[rows]
@@ -145,6 +154,20 @@ def read_series(
             check_known(series, settings.future_inputs)
         found.append(series)
     return found
+
+
+def times_ahead(name: Name, last: Any, n_steps: int, settings: Settings, table: pd.DataFrame | None = None) -> pd.Index:
+    """The next times of a series after its last, which comes from a table or is one that is known."""
+    try:
+        return times_after(last, n_steps, settings.freq)
+    except TimeOutOfReachError as error:
+        which = str(last)
+        if table is not None:
+            which = f"row {max(row for row, one in enumerate(table[settings.id_column]) if one == name)} ({last})"
+        raise TableError(
+            f"series {shown(name)}, column {settings.time_column!r}: {n_steps} steps of freq={settings.freq!r} after "
+            f"{which} cannot be dated, as {error}"
+        ) from None
 
 
 def check_columns(table: pd.DataFrame, columns: Sequence[str]) -> None:
@@ -333,7 +356,10 @@ def _on_grid(
         _check_jumps(name, times if before is None else pd.Index([before]).append(times), rows, settings)
         grid = times_between(times[0] if before is None else before, times[-1], freq)
     except TimeOutOfReachError as error:
-        raise TableError(f"series {shown(name)}, column {column!r}: {error}") from None
+        last = f"to row {rows[-1]} ({times[-1]})"
+        raise TableError(
+            f"series {shown(name)}, column {column!r}, row {rows[0]} ({times[0]}) {last}: {error}"
+        ) from None
     places = grid.get_indexer(times)
     if (places < 0).any():
         place = int(np.flatnonzero(places < 0)[0])

@@ -4,7 +4,6 @@ Tensors (weights, covariances, optimiser moments, best weights) are stored under
 history go as JSON into the header.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from smc_transformer.support.durable import why_not_made
 from smc_transformer.support.tensor_files import check_format, read_tensors, write_tensors
 
 FORMAT = "smc-transformer-training"
@@ -38,8 +38,8 @@ def check_writable(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(f"no checkpoint can be written to {path}: {error}") from None
-    if not os.access(path.parent, os.W_OK):
-        raise CheckpointError(f"no checkpoint can be written to {path}: the folder is not writable")
+    if reason := why_not_made(path):
+        raise CheckpointError(f"no checkpoint can be written to {path}: {reason}")
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

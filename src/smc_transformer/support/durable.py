@@ -37,7 +37,7 @@ def whole(path: Path) -> Iterator[Path]:
     written to are written as they are.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    goal = path.resolve()  # a link stays a link
+    goal = resolved(path)  # a link stays a link
     # Asked of the path itself: that of a pipe leads to a name which does not exist.
     if (path.exists() and not path.is_file()) or not os.access(goal.parent, os.W_OK):
         yield path
@@ -57,6 +57,11 @@ def whole(path: Path) -> Iterator[Path]:
         os.replace(unfinished, goal)
 
 
+def resolved(path: str | Path) -> Path:
+    """Where a path leads; one of links that lead in a circle stays as it is."""
+    return Path(os.path.realpath(path))
+
+
 def existing_above(path: Path) -> Path:
     """The nearest place above `path` that exists."""
     above = path.absolute().parent
@@ -66,11 +71,22 @@ def existing_above(path: Path) -> Path:
 
 
 def why_not_made(path: Path) -> str | None:
-    """Why nothing can be made at `path`, as far as one can tell; None: it can."""
+    """Why nothing can be made at `path`, as far as one can tell; None: it can.
+
+    Tried, by a file without a name: to root, the system says of every folder that it can be written to.
+    """
+    import tempfile
+
     above = existing_above(path)
     if not above.is_dir():
         return f"{above} is no folder"
-    return None if os.access(above, os.W_OK) else "permission denied"
+    try:
+        with tempfile.TemporaryFile(dir=above):
+            return None
+    except PermissionError:
+        return "permission denied"
+    except OSError as error:
+        return f"no file can be made in {above} ({error.strerror})"
 
 
 def sync_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from smc_transformer.cli.errors import CommandError, UsageError, check_installed, failing
 from smc_transformer.cli.options import Commands, positive
+from smc_transformer.support.durable import why_not_made
 from smct_paper.commands import add_action
 
 if TYPE_CHECKING:
@@ -140,6 +141,8 @@ def _run(options: argparse.Namespace) -> int:
     found = runner.states(cells, profile, store)
     _say_plan(console, profile, found, options)
     todo = [cell for cell, state in found.items() if state != "done"]
+    if todo and (reason := why_not_made(store.results)):
+        raise CommandError(f"{options.out} cannot be written: {reason}")
     given: dict[str, Any] = {name: getattr(options, name, None) for name in ("jobs", "data_dir", "engine", "address")}
     if given["address"] is not None and given["engine"] is None:
         raise UsageError("--address is that of an --engine: give both")

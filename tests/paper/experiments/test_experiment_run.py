@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
@@ -321,6 +322,16 @@ def test_a_report_without_its_packages_says_what_to_install(tmp_path, monkeypatc
     assert cli.main(["experiment", "report", "--results", str(tmp_path)]) == 1
     said = "smct: the report needs jinja2: pip install 'smc-transformer[experiments]'\n"
     assert capsys.readouterr().err == said
+
+
+def test_a_folder_that_takes_no_file_is_refused_before_the_first_cell(tmp_path, monkeypatch, capsys):
+    def read_only(**_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", read_only)
+    monkeypatch.setattr("smct_paper.experiments.runner.run_grid", lambda *_, **__: pytest.fail("the work had begun"))
+    assert cli.main(["experiment", "run", "synthetic", "--model", "naive", "--out", str(tmp_path / "results")]) == 1
+    assert "cannot be written: no file can be made in" in capsys.readouterr().err
 
 
 def test_results_without_their_cells_are_not_replaced(tmp_path, capsys):

@@ -27,8 +27,9 @@ from smc_transformer.cli.model import (
 )
 from smc_transformer.cli.options import Commands, number, probability
 from smc_transformer.cli.reading import check_series, read_for_model
-from smc_transformer.cli.writing import put_picture, put_table, say, say_json
+from smc_transformer.cli.writing import check_table, put_picture, put_table, say, say_json
 from smc_transformer.support.as_json import records
+from smc_transformer.support.durable import why_not_made
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,6 +103,9 @@ def _run_on_engine(options: argparse.Namespace) -> None:
     for path in (options.out, options.errors):
         if path is not None and path.exists() and any(path.iterdir() if path.is_dir() else [path]):
             raise CommandError(f"{path} exists already: nothing was written")
+        # On other machines it is the workers who know.
+        if path is not None and options.address is None and (reason := why_not_made(path)):
+            raise CommandError(f"{path} cannot be written: {reason}")
     with failing(options.data, options.future):
         from smc_transformer.engines import load, parted, told_in_a_line
 
@@ -144,6 +148,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.address is not None:
         raise UsageError("--address is that of an --engine: give both")
     check_files(options)
+    check_table(options.errors)
     with opened_model(options) as forecaster:
         history = read_for_model(options.data, forecaster, options)
         future = read_for_model(options.future, forecaster, options)

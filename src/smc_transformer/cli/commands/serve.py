@@ -18,7 +18,7 @@ from pathlib import Path
 from smc_transformer.cli.commands.stream import add_appearing, begin_state
 from smc_transformer.cli.errors import CommandError, failing
 from smc_transformer.cli.model import add_horizon, add_levels, add_model_command
-from smc_transformer.cli.options import Commands, percentage, positive
+from smc_transformer.cli.options import Commands, percentage, port, positive
 from smc_transformer.support.remark import remark
 
 
@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
     """Declare the command."""
     parser = add_model_command(commands, _run, __doc__, tables=False)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=positive, default=8000, help="(default: 8000)")
+    parser.add_argument("--port", type=port, default=8000, help="(default: 8000)")
     text = "file of bearer tokens, one on each line; needed unless the host is this machine's own"
     parser.add_argument("--tokens", type=Path, metavar="FILE", help=text)
     text = "where the state is saved; made as a copy of the model (default: the model's own folder)"

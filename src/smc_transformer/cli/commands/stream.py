@@ -104,9 +104,11 @@ def _change_of_distrust(*levels: int | float | None) -> str:
 def begin_state(model: Path, state: Path) -> None:
     """Make the state from the model, or check that it is of this model."""
     from smc_transformer.forecaster import Forecaster, SavedForecasterError
+    from smc_transformer.forecaster.folder.access import check_destination
     from smc_transformer.forecaster.folder.files import stored_fit
 
     if not state.exists() and state != model:
+        check_destination(state)  # before the model is read
         Forecaster.load(model).save(state)
     elif stored_fit(state) != stored_fit(model):
         raise SavedForecasterError(f"the state in {state} is of another fit than {model}: choose another folder")

@@ -28,6 +28,8 @@ class Writer(contextlib.AbstractContextManager["Writer"]):
     def __init__(self, folder: Path, url: str | None = None) -> None:
         self.folder, self.fit = folder, files.stored_fit(folder)  # says what is wrong if it holds no forecaster
         self._url = url
+        if reason := why_not_made(folder / files.STATES):
+            raise SavedForecasterError(f"{folder} cannot be written: {reason}")
         with contextlib.ExitStack() as held:
             held.enter_context(locked(folder))
             self.store = find_store(folder, self.fit, writing=True, url=url)
@@ -195,6 +197,8 @@ def check_destination(path: Path, n_bytes: int = 0) -> None:
             f"{path} cannot be written: it needs about {n_bytes / 1e6:.1f} MB, and {free / 1e6:.1f} MB are free"
         )
     with _permitted(path):
+        if path.is_symlink() and not path.exists():
+            raise SavedForecasterError(f"{path} cannot be written: it is a link that leads nowhere")
         if (path / files.CONFIG).exists():
             with locked(path):
                 return

@@ -104,9 +104,7 @@ def _column_numbers(stored: Any, n_columns: int, what: str, *, positive: bool = 
 
 def model(settings: Settings, weights: Mapping[str, Tensor]) -> SMCTransformer:
     """The model with these weights, all of them finite."""
-    for name, tensor in weights.items():
-        if not tensor.isfinite().all():
-            raise ValueError(f"the weights {name!r} hold NaN or infinite numbers")
+    check_weights(weights)
     made = settings.make_model(generator=0)
     try:
         made.load_state_dict(weights)
@@ -114,6 +112,13 @@ def model(settings: Settings, weights: Mapping[str, Tensor]) -> SMCTransformer:
         raise ValueError(f"the weights do not fit the settings in config.json: {error}") from None
     _check_distribution(made)
     return made
+
+
+def check_weights(weights: Mapping[str, Tensor]) -> None:
+    """That they are finite."""
+    for name, tensor in weights.items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"the weights {name!r} hold NaN or infinite numbers")
 
 
 @torch.no_grad()

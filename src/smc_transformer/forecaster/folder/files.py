@@ -36,7 +36,7 @@ from smc_transformer.inference.small_state import from_small_tensors, small_tens
 from smc_transformer.inference.state import ParticleState
 from smc_transformer.model import SMCTransformer
 from smc_transformer.support.checksums import has_broken_seal, sealed
-from smc_transformer.support.durable import replacing, sync_folder
+from smc_transformer.support.durable import replacing, resolved, sync_folder
 from smc_transformer.support.tensor_files import check_format, read_tensors, write_tensors
 
 FORMAT = "smc-transformer-forecaster"
@@ -56,6 +56,10 @@ class SavedForecasterError(ValueError):
 
 def replace_folder(path: Path, fitted: Fitted, number: str, states: str = EXACT) -> None:
     """Write a whole folder, with the number of the fit; an interrupted write leaves the one that was there."""
+    try:
+        contents.check_weights(fitted.model.state_dict())
+    except ValueError as error:
+        raise SavedForecasterError(f"{path} is as it was: {error}, and could not be loaded again") from None
     unfinished, aside = beside(path, "unfinished"), beside(path, "replaced")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
@@ -298,7 +302,7 @@ def holds_fit(path: Path, number: str) -> bool:
 
 def beside(path: Path, what: str) -> Path:
     """A name next to a folder's own, for what is unfinished or was replaced."""
-    path = path.resolve()  # "." has no name of its own
+    path = resolved(path)  # "." has no name of its own
     return path.with_name(f"{path.name}.{what}")
 
 
