@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,9 @@ import torch
 from smc_transformer import SMCTransformer, SMCTransformerConfig
 from smc_transformer.learning import ForecastScore, Likelihood, SquaredError, Stage, Trainer
 from smc_transformer.nn.observation import GaussianMixture
-from smct_paper.datasets import SYNTHETIC, Windows
+from smct_paper.datasets import SYNTHETIC, Windows, load_windows
 from smct_paper.experiments.smc_method import RescaledMixture, SMCMethod, SMCSettings
-from smct_paper.experiments.smc_settings import ABLATIONS, BEST, smc_method, smc_settings
+from smct_paper.experiments.smc_settings import _UNCHANGED, ABLATIONS, BEST, smc_method, smc_settings
 from smct_paper.experiments.viewed_method import ViewedMethod
 
 HISTORY, HORIZON = 3, 3
@@ -299,6 +300,21 @@ def test_a_spike_has_no_density_that_could_be_compared(units_of_change):
     distribution = method.one_step(data.test, 0)
     assert distribution.log_prob(data.test[:, 1:, :3]) is None
     assert distribution.crps(data.test[:, 1:, :3]).isfinite().all()
+
+
+def test_a_spike_is_for_changes_that_are_mostly_zero():
+    laws = {name: smc_settings("best", name, "quick").model["observation"] for name in _UNCHANGED}
+    assert laws == {name: "zero_inflated" if name == "covid" else "student_t" for name in _UNCHANGED}
+    assert "observation" not in smc_settings("paper", "covid", "quick").model
+    for ablation, law in (("heavy_tails", "heteroscedastic"), ("predicting_changes", "student_t")):
+        assert smc_settings(f"best-without_{ablation}", "covid", "quick").model["observation"] == law
+
+
+@pytest.mark.skipif("SMC_TRANSFORMER_DATA" not in os.environ, reason="needs the real files in SMC_TRANSFORMER_DATA")
+def test_the_shares_of_changes_that_are_zero_are_those_of_the_files():
+    for name, share in _UNCHANGED.items():
+        changes = load_windows(name).train.diff(dim=1)
+        assert float((changes == 0).sum() / (~changes.isnan()).sum()) == pytest.approx(share, abs=0.01)
 
 
 @pytest.mark.parametrize("config", ["paper", "paper+view", "best", *ABLATIONS])
