@@ -20,6 +20,7 @@ from smc_transformer.inference.step import begin, predict_step
 NAN = float("nan")
 
 
+@pytest.mark.usefixtures("drawn_by_turns")
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("encoder", ["gru", "linear"])
 @pytest.mark.parametrize("gaps", [False, True])

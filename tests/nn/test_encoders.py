@@ -388,6 +388,7 @@ def test_input_changes_are_on_or_off(without_shape_checks):
         make_model(input_changes=1)
 
 
+@pytest.mark.usefixtures("drawn_by_turns")
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("name", NAMED)
 def test_replay_of_a_model_that_sees_changes_is_what_its_filter_saw(name, gaps):

@@ -148,6 +148,7 @@ def test_a_widening_is_saved_with_the_weights(observation):
     torch.testing.assert_close(components(other).covariance, components(model).covariance, rtol=0, atol=0)
 
 
+@pytest.mark.usefixtures("drawn_by_turns")
 @every_distribution
 @every_factor
 @pytest.mark.parametrize("training", [False, True])
