@@ -134,7 +134,10 @@ def _run(options: argparse.Namespace) -> int:
 
     cells, profile, store = _chosen(options)
     if store.has_lost_its_cells:
-        raise CommandError(f"{store.results} is without its cells, and a run would replace it: choose another --out")
+        try:
+            say(Console(), f"{store.restore()} cells are made from {store.results}")
+        except ValueError as error:
+            raise CommandError(f"{error}; a run would replace it: choose another --out") from error
     if options.fresh:
         store.remove(cells)
     console = Console()

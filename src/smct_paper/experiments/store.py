@@ -3,7 +3,8 @@
     <folder>/cells/<dataset>-<split>-<model>-<config>-<seed>.json
     <folder>/results.json
 
-Files are replaced atomically, so a run can be killed at any time.
+Files are replaced atomically, so a run can be killed at any time. Of results that are kept elsewhere, in a repository
+say, results.json is enough: the cells are made from it again, and a run goes on where that one had stopped.
 """
 
 import json
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from smct_paper.experiments.grid import Cell
+from smct_paper.experiments.grid import FOLDS, Cell
 
 State = Literal["done", "failed", "changed", "open"]
 
@@ -52,6 +53,26 @@ class Store:
         """Whether there are results (committed ones, say) without the files that they were made from."""
         return not self.cells.exists() and self.results.exists() and bool(json.loads(self.results.read_text()))
 
+    def restore(self) -> int:
+        """Make the files of cells from results.json, which has all they had, in six digits; returns how many.
+
+        Raises:
+            ValueError: results.json is not what `assemble` writes.
+        """
+        records: dict[Cell, dict[str, Any]] = {}
+        for row in json.loads(self.results.read_text()):
+            try:
+                repetition = row["fold" if row["split"] == FOLDS else "seed"]
+                cell = Cell(row["dataset"], row["split"], row["model"], row["config"], repetition)
+                task = {key: value for key, value in row.items() if key not in (*IDENTITY, *SHARED, "task")}
+                shared = {key: row[key] for key in SHARED if key in row}
+                records.setdefault(cell, shared | {"tasks": {}})["tasks"][row["task"]] = task
+            except (KeyError, TypeError) as error:
+                raise ValueError(f"{self.results} has a row that is no result: {str(row)[:80]}") from error
+        for cell, record in records.items():
+            self.write(cell, record)
+        return len(records)
+
     def remove(self, cells: Iterable[Cell]) -> None:
         """Forget cells, so that they run again."""
         for cell in cells:
@@ -67,7 +88,7 @@ class Store:
             return "open"
         if "error" in record:
             return "failed"
-        return "done" if all(record.get(key) == value for key, value in wanted.items()) else "changed"
+        return "done" if all(rounded(record.get(key)) == rounded(value) for key, value in wanted.items()) else "changed"
 
     def failures(self) -> dict[str, str]:
         """The last line of the error of each cell that failed, by the cell's name."""

@@ -334,11 +334,27 @@ def test_a_folder_that_takes_no_file_is_refused_before_the_first_cell(tmp_path, 
     assert "cannot be written: no file can be made in" in capsys.readouterr().err
 
 
-def test_results_without_their_cells_are_not_replaced(tmp_path, capsys):
+def test_a_list_that_is_no_results_is_not_replaced(tmp_path, capsys):
     (tmp_path / "results.json").write_text("[1]\n")
     assert cli.main(["experiment", "run", "synthetic", "--model", "naive", "--out", str(tmp_path)]) == 1
     assert "choose another --out" in capsys.readouterr().err
     assert (tmp_path / "results.json").read_text() == "[1]\n"
+
+
+def test_a_run_goes_on_from_results_without_their_cells(command):
+    """As committed results are: the same command makes what is missing only, and loses nothing."""
+    chosen = ("run", "synthetic", "--dataset", "model1", "--model", "plain", "slow")
+    assert command.run(*chosen, "--seeds", "2", seconds=0.0)[0] == 0
+    before, noted = json.loads((command.out / "results.json").read_text()), command.noted()
+    for path in command.finished():
+        path.unlink()
+    (command.out / "cells").rmdir()
+    code, out, err = command.run(*chosen, "--seeds", "3", seconds=0.0)
+    assert code == 0, err
+    assert "4 cells are made from" in out
+    assert len(command.noted()) == len(noted) + 2  # the third fold of each model
+    after = json.loads((command.out / "results.json").read_text())
+    assert [row for row in after if row["fold"] < 2] == before
 
 
 def test_a_run_that_was_stopped_before_its_first_cell_goes_on(tmp_path):

@@ -69,6 +69,32 @@ def test_rows_have_the_keys_that_the_report_reads(store):
     assert set(rows[2]) == of_cell | of_task | {"versions", "seed"}
 
 
+def test_cells_come_back_from_results(store):
+    long = {**FINISHED, "settings": {"learning_rate": 1 / 3}}
+    real = Cell("stock", "paper", "smc_transformer", "best", 1)
+    store.write(CELL, FINISHED)
+    store.write(real, long)
+    rows = store.assemble()
+    store.remove([CELL, real])
+    store.cells.rmdir()
+    assert store.has_lost_its_cells
+    assert store.restore() == 2
+    assert not store.has_lost_its_cells
+    assert store.assemble() == rows
+    assert store.state(CELL, WANTED) == "done"
+    assert store.state(real, {"settings": {"learning_rate": 1 / 3}}) == "done"  # six digits of it are kept
+    assert store.state(real, {"settings": {"learning_rate": 0.33}}) == "changed"
+
+
+@pytest.mark.parametrize("row", [1, {}, {"dataset": "stock", "split": "paper", "model": "lstm", "config": "paper"}])
+def test_results_that_are_none_are_not_taken_for_cells(store, row):
+    store.folder.mkdir(parents=True)
+    store.results.write_text(json.dumps([row]))
+    with pytest.raises(ValueError, match="no result"):
+        store.restore()
+    assert not store.cells.exists()
+
+
 def test_a_write_that_breaks_off_leaves_the_old_file(store, monkeypatch):
     store.write(CELL, FINISHED)
 
