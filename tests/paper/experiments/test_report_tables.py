@@ -9,7 +9,7 @@ from smct_paper.experiments.report.cells import MISSING, NOT_RUN, number, to_mar
 from smct_paper.experiments.report.results import MethodKey, Results, Row
 from smct_paper.experiments.report.tables.ingredients import ablation_table
 from smct_paper.experiments.report.tables.intervals import interval_table
-from smct_paper.experiments.report.tables.runs import grid_table, time_table
+from smct_paper.experiments.report.tables.runs import grid_table, made_with, time_table
 from smct_paper.experiments.report.tables.scores import crps_table, score_table
 from smct_paper.experiments.report.tables.synthetic import synthetic_table
 
@@ -215,3 +215,20 @@ def test_missing_values_of_a_metric_are_left_out():
 )
 def test_numbers(value, text):
     assert number(value) == text
+
+
+def test_commits_of_one_set_of_versions_are_one_sentence(synthetic):
+    of_one = {"torch": "2.13.0", "smc_transformer": "0.1.0"}
+    versions = [
+        {},
+        of_one,
+        of_one | {"commit": "b" * 40},
+        of_one | {"commit": "a" * 40 + "-changed"},
+        of_one | {"commit": "b" * 40},
+        of_one | {"torch": "2.14.0"},
+    ]
+    rows = [row | {"versions": versions} for row, versions in zip(synthetic, versions, strict=False)]
+    assert made_with(results_of(rows)) == [
+        "made with torch 2.13.0, smc_transformer 0.1.0 (commits aaaaaaa-changed, bbbbbbb).",
+        "made with torch 2.14.0, smc_transformer 0.1.0.",
+    ]

@@ -22,7 +22,7 @@ from smct_paper.experiments.report.names import SYNTHETIC_DATASETS
 from smct_paper.experiments.report.results import Results, read_results
 from smct_paper.experiments.report.tables.ingredients import ablation_table, latents_table
 from smct_paper.experiments.report.tables.intervals import interval_table
-from smct_paper.experiments.report.tables.runs import SPLITS, grid_table, time_table
+from smct_paper.experiments.report.tables.runs import SPLITS, grid_table, made_with, time_table
 from smct_paper.experiments.report.tables.scores import crps_table, score_table
 from smct_paper.experiments.report.tables.synthetic import synthetic_table
 from smct_paper.experiments.report.targets import chronological_checks, paper_checks, synthetic_checks
@@ -122,8 +122,7 @@ def _grid_section(results: Results) -> Section:
         "All scores are on scaled values, averaged over test windows, steps and targets; ± is the standard deviation "
         "over seeds or folds, where there are several. Intervals are central 95 % ones."
     )
-    versions = sorted({", ".join(f"{name} {value}" for name, value in row.versions.items()) for row in results.rows})
-    text += [f"made with {made}." for made in versions if made]
+    text += made_with(results)
     return Section("What was run", [part[0].upper() + part[1:] for part in text], [grid_table(results)])
 
 

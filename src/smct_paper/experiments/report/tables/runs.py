@@ -20,6 +20,21 @@ def grid_table(results: Results) -> Table:
     return Table("", ("data, split", "profile", "methods", "seeds or folds", "test windows"), rows)
 
 
+def made_with(results: Results) -> list[str]:
+    """A sentence for each set of versions, with the commits that made cells with it."""
+    commits: dict[str, set[str]] = {}
+    for row in results.rows:
+        versions = {name: value for name, value in row.versions.items() if name != "commit"}
+        commit, _, changed = row.versions.get("commit", "").partition("-")
+        short = commit[:7] + ("-changed" if changed else "")
+        commits.setdefault(", ".join(f"{name} {value}" for name, value in versions.items()), set()).add(short)
+    return [
+        f"made with {packages}" + (f" (commits {', '.join(sorted(made))})" if any(made := found - {""}) else "") + "."
+        for packages, found in sorted(commits.items())
+        if packages
+    ]
+
+
 def _row(heading: str, rows: list[Row]) -> TableRow:
     methods = {row.method for row in rows}
     repetitions = {len({row.repetition for row in rows if row.method == method}) for method in methods}
