@@ -17,6 +17,7 @@ from smc_transformer.inference.filter import filter_alone
 from smc_transformer.inference.replay import trajectory_inputs
 from smc_transformer.inference.settings import InferenceSettings
 from smc_transformer.inference.smoothing import smooth
+from smc_transformer.kernels import threads_for_kernels
 from smc_transformer.learning.em import Statistics, em_statistics, merge_statistics
 from smc_transformer.learning.objective import OBJECTIVES, Trajectories
 from smc_transformer.learning.ragged import groups_by_start
@@ -84,6 +85,7 @@ def sequences_at_once(model: SMCTransformer, n_particles: int, n_steps: int) -> 
     return chunk_size(NUMBERS_AT_ONCE, n_particles * n_steps * model.config.d_model)
 
 
+@threads_for_kernels()
 def accumulate_gradients(
     model: SMCTransformer,
     x: Float[Tensor, "batch time_plus_1 n_inputs"],
