@@ -31,7 +31,7 @@ def test_cited_files_exist(document):
 
 
 def test_every_page_is_in_the_navigation_of_the_site():
-    pages = re.findall(r"^ +- .+: ([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    pages = re.findall(r"^ +- .+: ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     there_are = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
     assert sorted(pages) == sorted(there_are)
 
