@@ -183,12 +183,12 @@ def test_what_cannot_be_written_down_is_not_taken(folder, monkeypatch):
         assert client.post("/rows", json=row()).json()["accepted"] == 1
 
 
-def test_a_row_that_nobody_has_foreseen_does_not_keep_back_others(folder, monkeypatch):
+def test_a_row_that_nobody_has_expected_does_not_keep_back_others(folder, monkeypatch):
     accept = Service.accept
 
     def fails(self, given):
         if any(one["unique_id"] == "b" for one in given):
-            raise KeyError("not foreseen")
+            raise KeyError("not expected")
         return accept(self, given)
 
     monkeypatch.setattr(Service, "accept", fails)

@@ -151,12 +151,12 @@ def _add_errors(app: FastAPI) -> None:
         place = str(first["loc"][1]) if len(first["loc"]) > 1 else None
         return answered({"error": problem("parameter", first["msg"], column=place)}, 422)
 
-    async def unforeseen(request: Request, error: Exception) -> Response:
+    async def unexpected(request: Request, error: Exception) -> Response:
         return answered(
-            {"error": problem("internal", "an error that was not foreseen; the log of the server has it")}, 500
+            {"error": problem("internal", "an error that was not expected; the log of the server has it")}, 500
         )
 
-    app.add_exception_handler(Exception, unforeseen)
+    app.add_exception_handler(Exception, unexpected)
     app.add_exception_handler(HTTPException, refused)
     app.add_exception_handler(RequestValidationError, invalid)
 

@@ -192,7 +192,7 @@ class Worker:
         except BaseException as second:
             logger.error("the state cannot be read: %s", second)
         if len(entries) > 1 and self.failure is None and not isinstance(error, StoreError):
-            for entry in entries:  # alone: a row that nobody has foreseen must not keep back those of others
+            for entry in entries:  # alone: a row that nobody has expected must not keep back those of others
                 self._take_rows([entry])
             return
         for entry in entries:

@@ -303,11 +303,11 @@ def test_a_spike_has_no_density_that_could_be_compared(units_of_change):
 
 
 def test_a_spike_is_for_changes_that_are_mostly_zero():
-    laws = {name: smc_settings("best", name, "quick").model["observation"] for name in _UNCHANGED}
-    assert laws == {name: "zero_inflated" if name == "covid" else "student_t" for name in _UNCHANGED}
+    observations = {name: smc_settings("best", name, "quick").model["observation"] for name in _UNCHANGED}
+    assert observations == {name: "zero_inflated" if name == "covid" else "student_t" for name in _UNCHANGED}
     assert "observation" not in smc_settings("paper", "covid", "quick").model
-    for ablation, law in (("heavy_tails", "heteroscedastic"), ("predicting_changes", "student_t")):
-        assert smc_settings(f"best-without_{ablation}", "covid", "quick").model["observation"] == law
+    for ablation, expected in (("heavy_tails", "heteroscedastic"), ("predicting_changes", "student_t")):
+        assert smc_settings(f"best-without_{ablation}", "covid", "quick").model["observation"] == expected
 
 
 @pytest.mark.skipif("SMC_TRANSFORMER_DATA" not in os.environ, reason="needs the real files in SMC_TRANSFORMER_DATA")

@@ -7,7 +7,7 @@ given the set N of those that have moved,
     p(x) = prod_{j not in N} p_j  prod_{j in N} (1 - p_j)  t_N(x_N).
 
 This is a probability for each target that stays, a density for each that moves: it can be compared between models with
-this spike, not with densities of laws that have none.
+this spike, not with densities of distributions that have none.
 
 Not for values of which two that should be equal are rounded differently: they count as a change.
 """
