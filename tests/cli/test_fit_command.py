@@ -160,6 +160,12 @@ def test_settings_that_make_no_sense_are_wrong_usage(options, capsys, tmp_path):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("options", [("--separator", "(("), ("--decimal", "5"), ("--decimal", "")])
+def test_formats_that_make_no_sense_are_wrong_usage(options, capsys, tmp_path):
+    data = write(waves(30), tmp_path / "data.csv")
+    fails(capsys, 2, "fit", data, *QUICK, *options, "--out", tmp_path / "model")
+
+
 def test_something_else_is_not_overwritten(capsys, tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("important")
     data = write(waves(30), tmp_path / "data.csv")

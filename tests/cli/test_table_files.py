@@ -91,6 +91,28 @@ def test_other_ways_to_write(tmp_path):
         parse_times(pd.Series(["2024-01-01T00:00+01:00", "2024-01-01T02:00+02:00"]), "when", None, TableFileError)
 
 
+@pytest.mark.parametrize("separator", [r"\t", r"\s+", "::", "é", "\t"])
+@pytest.mark.filterwarnings("error")
+def test_separators_of_several_characters(tmp_path, separator):
+    between = {r"\t": "\t", r"\s+": "  "}.get(separator, separator)
+    (tmp_path / "table.csv").write_text(f"name{between}x\n7{between}1.5\n", encoding="utf-8")
+    found = read_table(tmp_path / "table.csv", Dialect(separator=separator), text_columns=["name"])
+    assert found.to_dict("list") == {"name": ["7"], "x": [1.5]}
+    (tmp_path / "twice.csv").write_text(f"x{between}x\n7{between}1.5\n", encoding="utf-8")
+    with pytest.raises(TableFileError, match="2 columns are called 'x'"):
+        read_table(tmp_path / "twice.csv", Dialect(separator=separator))
+
+
+def test_points_between_thousands_are_not_read_as_decimal_points(tmp_path):
+    """ "1.234" is 1234 where people write a decimal comma."""
+    path, dialect = tmp_path / "table.csv", Dialect(separator=";", decimal=",")
+    path.write_text("when;name;y;note\n1.2;1.5;999;v1.2\n1.3;2.5;1.234;\n")
+    with pytest.raises(TableFileError, match=r"column 'y' holds '1.234', and the decimal point is ','"):
+        read_table(path, dialect, text_columns=["name"], time_column="when")
+    path.write_text("when;name;y;note\n1.2;1.5;999;v1.2\n1.3;2.5;1,234;\n")
+    assert read_table(path, dialect, text_columns=["name"], time_column="when")["y"].tolist() == [999, 1.234]
+
+
 def test_kinds():
     assert [kind_of(name) for name in ("a.csv", "a.b.tsv.gz", "a.parquet", "a", ".gz")] == [
         ".csv",

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -57,6 +58,18 @@ def number(text: str) -> float:
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
     return value
+
+
+def separator(text: str) -> str:
+    """What stands between the cells of a text file."""
+    try:
+        if len(text) > 1:
+            re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(
+            f"expected a character or a regular expression, got {text!r}: {error}"
+        ) from None
+    return text
 
 
 def percentage(text: str) -> int | float:

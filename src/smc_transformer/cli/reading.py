@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smc_transformer.cli.errors import CommandError, TableFileError, failing
+from smc_transformer.cli.options import separator
 from smc_transformer.cli.shards import read_shard
 from smc_transformer.cli.tables import PARQUET, Dialect, kind_of, read_table
 
@@ -17,14 +18,17 @@ ID, TIME, TARGET = "unique_id", "ds", "y"
 """Default columns of series, times and values."""
 ONLY_SERIES = "series"
 """Name of the series in a table without a column of names."""
+DECIMALS = (".", ",")
 FILES = "CSV, TSV or Parquet, plain or compressed; - is standard input"
 
 
 def add_reading_options(parser: argparse.ArgumentParser) -> None:
     """Options on the format of tables."""
     group = parser.add_argument_group("format of the tables")
-    group.add_argument("--separator", help="between cells of text files (default: a comma; a tab in .tsv)")
-    group.add_argument("--decimal", default=".", help="decimal point of text files (default: .)")
+    text = "between cells of text files: a character or a regular expression (default: a comma; a tab in .tsv)"
+    group.add_argument("--separator", type=separator, help=text)
+    text = "decimal point of text files (default: .)"
+    group.add_argument("--decimal", default=".", choices=DECIMALS, metavar="POINT", help=text)
     text = "numbers that stand for a missing value, such as -200; empty cells are always missing"
     group.add_argument("--missing", type=float, nargs="+", default=[], metavar="NUMBER", help=text)
     group.add_argument("--time-format", help="how times are written, such as %%d/%%m/%%Y (default: ISO 8601)")

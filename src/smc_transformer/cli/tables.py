@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from smc_transformer.cli.compression import compression_of, opened, unpacking
 from smc_transformer.cli.errors import TableFileError
@@ -46,7 +46,10 @@ def read_table(
     dialect = dialect or Dialect()
     if kind_of(path) in WORKBOOKS:
         raise TableFileError(f"tables are read from CSV, TSV or Parquet, not from {kind_of(path)!r}: save it as CSV")
-    table = _read_parquet(Path(path)) if kind_of(path) in PARQUET else _read_text(path, dialect, text_columns)
+    is_text = kind_of(path) not in PARQUET
+    table = _read_text(path, dialect, text_columns) if is_text else _read_parquet(Path(path))
+    if is_text and dialect.decimal != ".":
+        _check_points(table.drop(columns=[*text_columns, time_column], errors="ignore"), dialect.decimal)
     if dialect.missing:
         numbers = table.select_dtypes("number").columns.difference([*text_columns, time_column], sort=False)
         table[numbers] = table[numbers].mask(table[numbers].isin(list(dialect.missing)))
@@ -90,7 +93,8 @@ def _read_text(path: Path | str, dialect: Dialect, text_columns: Sequence[str]) 
         with unpacking():
             source = _readable_twice(path)
             _check_header(source, separator)
-            table = pd.read_csv(source, sep=separator, decimal=dialect.decimal, converters=texts)
+            engine = _engine(separator)
+            table = pd.read_csv(source, sep=separator, decimal=dialect.decimal, converters=texts, engine=engine)
     except pd.errors.EmptyDataError:
         raise TableFileError("the file is empty") from None
     except UnicodeDecodeError as error:
@@ -103,6 +107,11 @@ def _read_text(path: Path | str, dialect: Dialect, text_columns: Sequence[str]) 
         names = table[column].str.removeprefix(MARK)
         table[column] = names.where(names != "", None)
     return table
+
+
+def _engine(separator: str) -> Literal["c", "python"]:
+    """What of pandas reads such a file: its C code knows one byte and spaces, and would warn of all others."""
+    return "c" if len(separator.encode()) == 1 or separator == r"\s+" else "python"
 
 
 def _readable_twice(path: Path | str) -> Any:
@@ -119,7 +128,8 @@ def _check_header(source: Any, separator: str) -> None:
     """That no name stands twice in the first line: pandas would call the second `y` "y.1", and use the first."""
     import pandas as pd
 
-    header = pd.read_csv(source, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False)
+    engine = _engine(separator)
+    header = pd.read_csv(source, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False, engine=engine)
     if isinstance(source, io.BytesIO):
         source.seek(0)
     _check_names(header.iloc[0].tolist())
@@ -134,6 +144,24 @@ def _check_names(names: Sequence[str]) -> None:
             places = " and ".join(str(place) for place, other in enumerate(names, start=1) if other == name)
             raise TableFileError(
                 f"{names.count(name)} columns are called {shown(name)} ({places}): which one is meant?"
+            )
+
+
+def _check_points(table: "pd.DataFrame", decimal: str) -> None:
+    """That no column of text would be numbers only because "1.234" is one with another decimal point."""
+    import pandas as pd
+
+    from smc_transformer.support.checks import shown  # loads torch
+
+    for name in table.columns:
+        if pd.api.types.is_numeric_dtype(table[name]):
+            continue
+        cells = table[name].dropna().astype(str)
+        pointed = cells[cells.str.contains(".", regex=False)]
+        if len(pointed) and pd.to_numeric(cells, errors="coerce").notna().all():
+            raise TableFileError(
+                f"column {shown(name)} holds {shown(pointed.iloc[0])}, and the decimal point is {decimal!r}: "
+                f"numbers are read without separators of thousands"
             )
 
 
