@@ -96,6 +96,24 @@ def test_numbers_in_any_dress_are_numbers():
         np.testing.assert_array_equal(found.values[:, 0], [1, np.nan, 3])
 
 
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ({"unique_id": [["a"]] * 20}, r"column 'unique_id' must hold text or whole numbers, got \['a'\] in row 0"),
+        ({"unique_id": [None] * 20}, "column 'unique_id' is empty in row 0"),
+        ({"ds": [10**400] * 20}, r"column 'ds', row 0: 1000.* is not a time"),
+        ({"ds": np.arange(20.0)}, "column 'ds' must hold timestamps or whole numbers, it holds float64"),
+    ],
+    ids=["lists", "none", "long", "floats"],
+)
+def test_odd_names_and_times_are_refused_before_anything_is_chosen_from_them(cells, message):
+    table = with_values(np.arange(20.0))
+    (column, values), *_ = cells.items()
+    table[column] = pd.Series(values, dtype=object if isinstance(values, list) else None)
+    with pytest.raises(TableError, match=message):
+        Forecaster(horizon=2).choose(table if column == "unique_id" else table[["ds", "y"]])
+
+
 @pytest.mark.parametrize("column", ["unique_id", "ds", "y"])
 def test_two_columns_of_a_name_are_refused(column):
     table = pd.concat((with_values([1.0, 2.0]), with_values([1.0, 2.0])[[column]]), axis=1)
@@ -213,7 +231,7 @@ def test_a_forecast_has_a_length_that_can_be_computed(fitted, steps):
         fitted.predict(h=steps)
 
 
-@pytest.mark.parametrize("level", ["x", None, ["80"], [None], 0.8, [80, 100], b"80", [float("nan")]])
+@pytest.mark.parametrize("level", ["x", None, ["80"], [None], 0.8, [80, 100], b"80", [float("nan")], True])
 def test_levels_are_percentages(fitted, level):
     with pytest.raises(ValueError, match="level is a percentage, such as 80, from 1 to below 100, got "):
         fitted.predict(level=level)
@@ -225,10 +243,32 @@ def test_levels_of_numpy_are_numbers(fitted):
     pd.testing.assert_frame_equal(fitted.predict(level=np.float32(80)), fitted.predict(level=80), check_names=False)
 
 
-@pytest.mark.parametrize("series", [3.5, 7, float("nan"), object()])
+@pytest.mark.parametrize("series", [3.5, 7, float("nan"), object(), [["a"]], "x" * 100_000])
 def test_what_is_no_name_names_no_series(fitted, series):
-    with pytest.raises(ValueError, match="there is no series"):
+    with pytest.raises(ValueError, match="there is no series") as error:
         fitted.predict(series=series)
+    assert len(str(error.value)) < 2000
+
+
+@pytest.mark.parametrize("rows", [None, series("a", [1.0], start=40)])
+def test_what_becomes_of_wrong_series_is_one_of_two(fitted, rows):
+    for verb in (fitted.predict, fitted.simulate):
+        with pytest.raises(ValueError, match=r"errors must be one of 'raise', 'collect', got 'ignore'"):
+            verb(rows, errors="ignore")
+
+
+@pytest.mark.filterwarnings("ignore:.*trained on")
+def test_more_windows_of_a_backtest_than_rows_are_refused_before_they_are_counted(fitted):
+    with pytest.raises(TableError, match=r"too few for 1000000000 windows"):
+        fitted.backtest(series("a", np.ones(40)), n_windows=10**9)
+
+
+def test_long_events_are_cut_in_errors(fitted):
+    forecast = fitted.forecast(n_paths=2)
+    for event in ("(" * 100_000, "y > " + "9" * 100_000 + " z", "?" * 100_000):
+        with pytest.raises(ValueError, match=r"^event ") as error:
+            forecast.probability(event)
+        assert len(str(error.value)) < 2000
 
 
 @pytest.mark.parametrize(
@@ -257,6 +297,7 @@ def test_what_is_no_name_names_no_series(fitted, series):
         {"input_size": 10**9},
         {"id_column": 3},
         {"seasons": object()},
+        {"seasons": [10**8]},
         {"seasons": 3 + 4j},
         {"calendar": ["century"]},
     ],
@@ -267,6 +308,12 @@ def test_settings_that_cannot_be_are_errors_of_ours(settings):
         Forecaster(**settings)
     assert len(str(error.value)) < 2000
     assert "smc_transformer" in str(error.traceback[-1].path)  # raised by us, not by what we call
+
+
+@pytest.mark.parametrize("name", ["horizon", "n_particles", "id_column", "time_column"])
+def test_none_is_named_where_it_is_no_setting(name):
+    with pytest.raises(TypeError, match=f"{name} must be .*, got None"):
+        Forecaster(**{name: None})
 
 
 @pytest.mark.parametrize("scaling", ["local", "standard"])

@@ -14,7 +14,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from smc_transformer.forecaster.frequency import infer_frequency, offset_of
-from smc_transformer.forecaster.names import as_one_series
+from smc_transformer.forecaster.names import as_one_series, name_array
 from smc_transformer.forecaster.periods import frequency_of
 from smc_transformer.forecaster.settings import Settings
 from smc_transformer.forecaster.table import (
@@ -24,6 +24,7 @@ from smc_transformer.forecaster.table import (
     as_timestamps,
     check_columns,
     check_times,
+    read_names,
     read_series,
     times_ahead,
 )
@@ -188,6 +189,8 @@ def _read(table: pd.DataFrame, settings: Settings) -> list[Series]:
 def _times(column: "pd.Series[Any]", name: str) -> pd.Index:
     if pd.api.types.is_integer_dtype(column.dtype):
         return pd.Index(column.to_numpy("int64"))
+    if pd.api.types.is_float_dtype(column.dtype):  # pandas would take them for nanoseconds
+        raise TableError(f"column {name!r} must hold timestamps or whole numbers, it holds {column.dtype}")
     return as_timestamps(column, name)
 
 
@@ -197,7 +200,8 @@ def _first_times(table: pd.DataFrame, id_column: str, time_column: str, at_most:
     if column.isna().any():
         raise TableError(f"column {time_column!r} is empty in row {int(column.isna().to_numpy().argmax())}")
     times = _times(column, time_column)
-    groups = pd.Series(range(len(table))).groupby(table[id_column].to_numpy(), sort=False)
+    names = name_array(read_names(table[id_column], id_column))
+    groups = pd.Series(range(len(table))).groupby(names, sort=False)
     first = (rows for (_, rows), _ in zip(groups, range(at_most), strict=False))
     return [times[rows.to_numpy()].unique().sort_values() for rows in first]
 

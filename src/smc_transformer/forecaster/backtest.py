@@ -63,14 +63,14 @@ def run_backtest(
     check_alias(alias, (settings.id_column, settings.time_column, "cutoff", *settings.targets))
     given = read_series(table, settings, zone_of=zone_of)
     table = with_times(table, settings.time_column, zone_of)  # for new fits
-    # Rows that are known before each cutoff, first cutoff first.
-    counts = [horizon + step_size * (n_windows - 1 - number) for number in range(n_windows)]
+    most = horizon + step_size * (n_windows - 1)  # rows from the first cutoff on
     for series in given:
-        if len(series) - counts[0] < 2:
+        if len(series) - most < 2:
             raise TableError(
                 f"series {series.name!r} has {len(series)} rows: too few for {n_windows} windows of {horizon} steps, "
                 f"{step_size} apart, after at least 2 rows of history"
             )
+    counts = [most - step_size * number for number in range(n_windows)]
     cutoffs = [{series.name: series.times[len(series) - count - 1] for series in given} for count in counts]
     current = fitted
     if fitted is not None and any(time < fitted.trained_until.get(name, time) for name, time in cutoffs[0].items()):

@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
-from typing import cast
+from typing import Any, cast
 
 from smc_transformer.forecaster.table import Name
+from smc_transformer.support.checks import shown
 
 FEW = 10
 """Names in an error."""
@@ -17,13 +18,20 @@ def chosen_names(series: Name | Sequence[Name] | None, there_are: Collection[Nam
     # A tuple may be one name; or several, as a list is.
     one = not isinstance(series, Iterable) or isinstance(series, str)
     one = one or (isinstance(series, tuple) and series in there_are)
-    names: list[Name] = [cast(Name, series)] if one else list(dict.fromkeys(cast(Sequence[Name], series)))
+    names: list[Name] = [cast(Name, series)] if one else list(cast(Sequence[Name], series))
     if not names:
         raise ValueError("series must name at least one series, got none; leave it out for all of them")
     for name in names:
-        if name not in there_are:
-            raise ValueError(f"there is no series {name!r}; {_others(name, there_are)}")
-    return names
+        if not _is_among(name, there_are):
+            raise ValueError(f"there is no series {shown(name)}; {_others(name, there_are)}")
+    return list(dict.fromkeys(names))
+
+
+def _is_among(name: Any, there_are: Collection[Name]) -> bool:
+    try:
+        return name in there_are
+    except TypeError:  # a list has no hash
+        return False
 
 
 def _others(name: Name, there_are: Collection[Name]) -> str:

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from jaxtyping import Bool, Float
 
+from smc_transformer.support.checks import shown
+
 RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -193,8 +195,8 @@ class _Parser:
 
     def fail(self, expected: str) -> NoReturn:
         kind, text, place = self.token
-        got = "the end" if kind == _END else f"{text!r} at character {place + 1}"
-        raise EventError(f"event {self.text!r}: expected {expected} but got {got}")
+        got = "the end" if kind == _END else f"{shown(text)} at character {place + 1}"
+        raise EventError(f"event {shown(self.text)}: expected {expected} but got {got}")
 
     def _tokens(self) -> list[_Token]:
         found, place = [], 0
@@ -205,8 +207,8 @@ class _Parser:
                 start = place + len(self.text[place:]) - len(self.text[place:].lstrip())
                 what = self.text[start:].split()[0]
                 raise EventError(
-                    f"event {self.text!r}: expected a target, a number or one of {' '.join(RELATIONS)} "
-                    f"but got {what!r} at character {start + 1}"
+                    f"event {shown(self.text)}: expected a target, a number or one of {' '.join(RELATIONS)} "
+                    f"but got {shown(what)} at character {start + 1}"
                 )
             kind = match.lastgroup
             quoted = kind in ("double", "single", "back")

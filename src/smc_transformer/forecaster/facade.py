@@ -193,6 +193,7 @@ class Forecaster:
                 libraries: SMC, SMC-lo-80, SMC-hi-80. A quantile is then the end of an interval, since these libraries
                 take other columns for models.
         """
+        check_errors(errors)
         levels = check_levels(level)
         options = {"h": h, "series": series, "future": future, "n_paths": n_paths, "seed": seed}
 
@@ -213,6 +214,7 @@ class Forecaster:
         self, df: Any = None, n_paths: int = 1000, h: int | None = None, *, errors: str = "raise", **options: Any
     ) -> Any:
         """Joint sample paths as a long table with sample_id; arguments and options as in `predict` and `forecast`."""
+        check_errors(errors)
         arguments = {"h": h, "n_paths": n_paths, **options}
 
         def run(table: Any) -> pd.DataFrame:

@@ -329,7 +329,8 @@ def check_levels(level: Any) -> list[Number]:
     """Percentages from 1 to below 100: 0.8 is what other libraries call 80, and hardly ever 0.8 % is meant."""
     levels = list(level) if isinstance(level, Iterable) and not isinstance(level, (str, bytes)) else [level]
     for percent in levels:
-        if not isinstance(percent, (int, float, np.integer, np.floating)) or not 1 <= percent < 100:
+        is_number = isinstance(percent, (int, float, np.integer, np.floating)) and not isinstance(percent, bool)
+        if not is_number or not 1 <= percent < 100:
             raise ValueError(f"level is a percentage, such as 80, from 1 to below 100, got {shown(percent)}")
     return levels
 

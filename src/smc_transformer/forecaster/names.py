@@ -72,7 +72,8 @@ def with_names(table: pd.DataFrame, id_column: str, known: Collection[Name]) -> 
     if len(known) != 1 or id_column in table.columns:
         return table
     (only,) = known
-    return table.assign(**{id_column: name_array([only] * len(table))}).infer_objects()
+    names = pd.Series(name_array([only] * len(table)), index=table.index)
+    return table.assign(**{id_column: names.infer_objects()})
 
 
 def as_one_series(table: pd.DataFrame, id_column: str) -> pd.DataFrame:

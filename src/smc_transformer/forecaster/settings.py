@@ -93,7 +93,9 @@ class Settings(FrozenSettings):
         columns = (*self.modelled, *self.future_inputs, self.id_column, self.time_column)
         if twice := sorted({column for column in columns if columns.count(column) > 1}):
             raise ValueError(f"a column has one role only, but {twice} have several")
-        self._set("seasons", tuple(check_count(season, "seasons", at_least=2) for season in self.seasons))
+        self._set(
+            "seasons", tuple(check_count(season, "seasons", at_least=2, at_most=LONGEST) for season in self.seasons)
+        )
         if not isinstance(self.scaling, dict):
             check_choice(self.scaling, SCALINGS, "scaling")
         elif unknown := sorted(set(self.scaling) - set(self.modelled)):
@@ -121,8 +123,10 @@ class Settings(FrozenSettings):
                 if not isinstance(value, (int, Iterable)):
                     raise TypeError(f"seasons must be whole numbers of rows, got {shown(value)}")
                 found[name] = (value,) if isinstance(value, int) else tuple(value)
-            elif value is None or isinstance(value, Mapping):
-                plain = {key: one.item() if isinstance(one, np.generic) else one for key, one in (value or {}).items()}
+            elif value is None and name in ("config", "training"):
+                found[name] = {}
+            elif isinstance(value, Mapping):
+                plain = {key: one.item() if isinstance(one, np.generic) else one for key, one in value.items()}
                 found[name] = plain  # numbers of numpy became Python's, which JSON can hold
             else:
                 found[name] = value

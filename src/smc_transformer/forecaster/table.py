@@ -114,7 +114,7 @@ def read_rows(table: Any, settings: Settings, *, values: Sequence[str] | None = 
         raise TableError("the table has no rows")
     # Not table[column]: pandas would make an index of the names first, which takes longer than a row does.
     series = {str(name): column for name, column in table.items() if name in wanted}
-    names = _names(series[settings.id_column], settings)
+    names = read_names(series[settings.id_column], settings.id_column)
     times = _times(series[settings.time_column], settings)
     if zone_of is not None:
         times = in_zone_of(times, zone_of, f"column {settings.time_column!r}")
@@ -197,14 +197,14 @@ def filled(column: pd.Series, name: str, need: str) -> pd.Series:
     return column
 
 
-def _names(column: pd.Series, settings: Settings) -> list[Name]:
+def read_names(column: pd.Series, id_column: str) -> list[Name]:
     """The series of each row."""
     names = column.tolist()
     if all(map(is_name, names)):
         return names
-    filled(column, settings.id_column, "belongs to a series")
+    filled(column, id_column, "belongs to a series")
     row, name = next((row, name) for row, name in enumerate(names) if not is_name(name))
-    raise TableError(f"column {settings.id_column!r} must hold text or whole numbers, got {shown(name)} in row {row}")
+    raise TableError(f"column {id_column!r} must hold text or whole numbers, got {shown(name)} in row {row}")
 
 
 def _times(column: pd.Series, settings: Settings) -> pd.Index:
