@@ -26,6 +26,8 @@ FUTURE = "future"
 """Key of the inputs that are known ahead, at the times ahead: {"future": {"price": [1.0, 1.2]}}."""
 LONGEST_TIME = 100
 """Characters of a time."""
+MOST_DIGITS = sys.float_info.max_10_exp
+"""Of a whole number: those with as many can be values."""
 LONGEST_NUMBER = 30
 """Digits of a name that may be a number; Python refuses to read thousands of them."""
 
@@ -93,9 +95,18 @@ def read_json(data: bytes | str) -> Any:
     """A value of JSON, in which no object has two values of one name: Python would take the last of them.
 
     Raises:
-        ValueError: it is none. RecursionError: it is too deep.
+        ValueError: it is none, or one that Python does not read.
     """
-    return json.loads(data, object_pairs_hook=_with_names)
+    try:
+        return json.loads(data, object_pairs_hook=_with_names, parse_int=_whole_number)
+    except RecursionError:
+        raise ValueError("lists and objects lie too deep in each other") from None
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a whole number has {len(digits)} digits, and at most {MOST_DIGITS} are read")
+    return int(digits)
 
 
 def _with_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -110,7 +121,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
     """The object in a line of JSON."""
     try:
         cells = read_json(line)
-    except (ValueError, RecursionError) as error:  # also of bytes that are no text, and of numbers without end
+    except ValueError as error:  # also of bytes that are no text
         raise RowError(f"not a line of JSON: {' '.join(str(error).split())}") from None
     return check_object(cells)
 
