@@ -243,6 +243,44 @@ def test_levels_of_numpy_are_numbers(fitted):
     pd.testing.assert_frame_equal(fitted.predict(level=np.float32(80)), fitted.predict(level=80), check_names=False)
 
 
+@pytest.mark.parametrize("quantiles", ["0.5", [True], ["x"], [0], 1, [float("nan")], "9" * 10_000])
+def test_quantiles_are_probabilities(fitted, quantiles):
+    with pytest.raises(ValueError, match="a quantile needs a probability strictly between 0 and 1, got ") as error:
+        fitted.predict(quantiles=quantiles)
+    assert len(str(error.value)) < 2000
+
+
+@pytest.mark.filterwarnings("error")
+def test_many_levels_make_one_table(fitted):
+    assert len(fitted.predict(level=np.linspace(1, 99, 150), n_paths=5).columns) == 3 + 2 * 150
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("unique_id", "target"),
+        ("unique_id", "value"),
+        ("ds", "pit"),
+        ("ds", "sample_id"),
+        ("y", "cutoff"),
+        ("y", "sample_id"),
+        ("z", "y-lo-80"),
+        ("z", "y-q-2.5"),
+        ("z", "y-observed"),
+        ("unique_id", "y-crps"),
+    ],
+)
+def test_columns_that_answers_have_themselves_are_refused_before_the_training(before, after):
+    """Of two columns of one name in an answer, pandas would keep the last."""
+    names = {"unique_id": "unique_id", "ds": "ds", "y": "y", "z": "z"} | {before: after}
+    table = with_values(np.arange(20.0)).assign(z=1.0).rename(columns=names)
+    forecaster = Forecaster(
+        horizon=2, id_column=names["unique_id"], time_column=names["ds"], targets=[names["y"], names["z"]]
+    )
+    with pytest.raises(ValueError, match=f"answers have a column '{after}' of their own"):
+        forecaster.fit(table, progress=False)
+
+
 @pytest.mark.parametrize("series", [3.5, 7, float("nan"), object(), [["a"]], "x" * 100_000])
 def test_what_is_no_name_names_no_series(fitted, series):
     with pytest.raises(ValueError, match="there is no series") as error:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from smc_transformer.forecaster.columns import check_apart
 from smc_transformer.forecaster.frequency import infer_frequency, offset_of
 from smc_transformer.forecaster.names import as_one_series, name_array
 from smc_transformer.forecaster.periods import frequency_of
@@ -104,7 +105,9 @@ def choose(asked: Mapping[str, Any], df: Any) -> Choices:
             wanted = min(max(2 * season, int(asked["horizon"]), SMALLEST_INPUT), LARGEST_INPUT)
             found["input_size"] = max(2, min(wanted, longest - 1))
         words["input_size"] = f"{found['input_size']} rows of history in a training window"
-    return Choices(Settings.from_dict(found), words)
+    settings = Settings.from_dict(found)
+    check_apart(settings.id_column, settings.time_column, settings.targets)
+    return Choices(settings, words)
 
 
 def zeros_of_counts(series: Sequence[Series], n_columns: int) -> float | None:

@@ -8,12 +8,32 @@ The mean is the target or the alias itself, in every table. Beside it in a backt
 under an alias y, as these libraries have it.
 """
 
+import re
 from collections.abc import Sequence
 
 from smc_transformer.support.checks import shown
 
 OBSERVED = "-observed"
 """The end of the column of observed values, where the target itself is the mean."""
+
+
+_OF_ROWS = ("sample_id", "cutoff")
+"""Columns that paths and backtests have beside those of targets."""
+_BESIDE_KEYS = (
+    *("target", "value", "log_density", "pit", "distrusted"),  # of surprises
+    *("step", "probability", "standard_error", "cumulative", "never"),  # of questions
+)
+"""Columns of answers that have none of targets, but those of names and times."""
+_END = re.compile(r"-(lo|hi|q)-[\d.e+-]+|-(observed|crps|pit|between|within)")
+
+
+def check_apart(id_column: str, time_column: str, targets: Sequence[str]) -> None:
+    """That no answer would have two columns of one name, of which pandas keeps the last."""
+    columns = (id_column, time_column, *targets)
+    for place, column in enumerate(columns):
+        of_target = any(column.startswith(target) and _END.fullmatch(column[len(target) :]) for target in targets)
+        if of_target or column in _OF_ROWS or (place < 2 and column in _BESIDE_KEYS):
+            raise ValueError(f"answers have a column {column!r} of their own: call that of the table otherwise")
 
 
 def check_alias(alias: str | None, taken: Sequence[str]) -> None:

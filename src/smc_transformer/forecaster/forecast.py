@@ -29,7 +29,7 @@ from smc_transformer.forecaster.table import (
     with_times,
 )
 from smc_transformer.predictive import Mixture, VarianceParts
-from smc_transformer.support.checks import check_count, shown
+from smc_transformer.support.checks import check_count, is_real, shown
 from smc_transformer.support.randomness import as_generator
 
 Number: TypeAlias = int | float
@@ -290,11 +290,10 @@ class Forecast:
         return {"": np.stack(each, axis=-1)}
 
     def _quantiles(self, levels: Numbers, alias: str | None = None) -> dict[str, Any]:
-        levels = [levels] if isinstance(levels, (int, float)) else list(levels)
-        for level in levels:
-            if not 0 < level < 1:
-                raise ValueError(f"a quantile needs a probability strictly between 0 and 1, got {level}")
-        return {quantile_end(level, alias): self.distribution.quantile(level) for level in levels}
+        for level in (asked := _several(levels)):
+            if not is_real(level) or not 0 < level < 1:
+                raise ValueError(f"a quantile needs a probability strictly between 0 and 1, got {shown(level)}")
+        return {quantile_end(level, alias): self.distribution.quantile(level) for level in asked}
 
     def interval_columns(self, levels: Numbers) -> dict[str, Any]:
         """The ends of central intervals, for `as_table`."""
@@ -310,7 +309,7 @@ class Forecast:
             stem = column_stem(name, self.targets, alias)
             for end, values in found.items():
                 columns[stem + end] = np.asarray(values[..., number], dtype=float).reshape(-1)
-        return self.rows().assign(**columns)
+        return pd.concat((self.rows(), pd.DataFrame(columns)), axis=1)  # pandas warns where many are added one by one
 
     def rows(self) -> pd.DataFrame:
         """The series and times alone, a row for each."""
@@ -325,9 +324,14 @@ class Forecast:
         return self.targets.index(column)
 
 
+def _several(given: Any) -> list[Any]:
+    """What is given, one or several."""
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
+
+
 def check_levels(level: Any) -> list[Number]:
     """Percentages from 1 to below 100: 0.8 is what other libraries call 80, and hardly ever 0.8 % is meant."""
-    levels = list(level) if isinstance(level, Iterable) and not isinstance(level, (str, bytes)) else [level]
+    levels = _several(level)
     for percent in levels:
         is_number = isinstance(percent, (int, float, np.integer, np.floating)) and not isinstance(percent, bool)
         if not is_number or not 1 <= percent < 100:
