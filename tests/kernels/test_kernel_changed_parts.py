@@ -279,6 +279,26 @@ def test_a_read_out_of_another_size_is_not_written_past_the_end_of_the_parameter
     assert engine.explain_filter(model, model.inference, x) == ["step by step: the read-out was replaced"]
 
 
+@pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        ("attention.output.weight", (5, 4)),
+        ("readout.feed_forward.0.bias", (1,)),
+        ("readout.feed_forward.2.weight", (5, 1)),
+        ("readout.output_norm.bias", (1,)),
+        ("readout.projection.bias", (0,)),
+        ("encoder.cell.weight_hh_l0", (15, 1)),
+        ("encoder.cell.bias_ih_l0", (1,)),
+    ],
+)
+def test_parameters_of_another_size_are_not_read_past_their_ends(part, wrong):
+    model = random_model(n_inputs=1, n_targets=1, covariance="diagonal", encoder="gru", d_model=5, d_ff=7)
+    model.get_parameter(part).data = torch.zeros(wrong, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"the parameter \w+ must have the shape"):
+        particle_filter(model, sequences(3, 12), model.inference)
+
+
 def test_the_window_is_that_of_the_attention(calls):
     model, x = changeable(initial_latent_variance=1.0), sequences(3, 12)
     model.attention.window = 2

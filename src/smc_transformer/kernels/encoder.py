@@ -5,7 +5,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.kernels.structures import Encoder, point
+from smc_transformer.kernels.structures import Encoder, check_shapes, point
 
 
 class EncoderTensors(NamedTuple):
@@ -26,11 +26,11 @@ class EncoderTensors(NamedTuple):
 
     def structure(self) -> Encoder:
         """As C sees them."""
-        width, gates = self.weight.shape[1], len(self.bias)
-        encoder = Encoder(
-            d=gates if self.recurrent is None else gates // 3,
-            n_features=width if self.level_scale is None else width // 2,
-            width=width,
-        )
+        gates, width = self.weight.shape
+        d = gates if self.recurrent is None else gates // 3
+        n_features = width if self.level_scale is None else width // 2
+        sizes = {"weight": (gates, width), "recurrent": (gates, d), "bias": (gates,), "recurrent_bias": (gates,)}
+        check_shapes(self._asdict(), sizes | dict.fromkeys(("level_scale", "change_scale"), (n_features,)))
+        encoder = Encoder(d=d, n_features=n_features, width=width)
         point(encoder, {name: None if part is None else part.contiguous() for name, part in self._asdict().items()})
         return encoder

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from smc_transformer.kernels.structures import Layer, point
+from smc_transformer.kernels.structures import Layer, check_shapes, point
 
 
 class LayerTensors(NamedTuple):
@@ -42,11 +42,16 @@ class LayerTensors(NamedTuple):
 
     def structure(self) -> Layer:
         """As C sees them."""
+        d, d_ff = len(self.output), 1 if self.inner is None else len(self.inner)
+        n_out = 0 if self.projection is None else len(self.projection)
+        sizes = dict.fromkeys(self._fields, (d,)) | {"output": (d, d), "inner": (d_ff, d), "outer": (d, d_ff)}
+        sizes |= {"inner_bias": (d_ff,), "projection": (n_out, d), "projection_bias": (n_out,)}
+        check_shapes(self.tensors(), sizes)
         layer = Layer(
-            d=len(self.output),
+            d=d,
             heads=self.n_heads,
-            d_ff=1 if self.inner is None else len(self.inner),
-            n_out=0 if self.projection is None else len(self.projection),
+            d_ff=d_ff,
+            n_out=n_out,
             epsilon_1=self.epsilon_1,
             epsilon_2=self.epsilon_2,
         )

@@ -220,6 +220,13 @@ def point(structure: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> 
     structure.kept = kept
 
 
+def check_shapes(tensors: Mapping[str, Tensor | None], sizes: Mapping[str, tuple[int, ...]]) -> None:
+    """That C reads parameters to their ends and not beyond: a user may have replaced one."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.shape != sizes[name]:
+            raise ValueError(f"the parameter {name} must have the shape {sizes[name]}, got {tuple(tensor.shape)}")
+
+
 def strides_of(tensors: Sequence[Tensor], like: Tensor) -> tuple[list[Tensor], Strides]:
     """Tensors (batch, particle, time, d) whose rows of d numbers, of the type of `like`, C can find.
 
