@@ -228,7 +228,7 @@ def test_a_store_that_could_not_be_made_leaves_nothing(fitted, monkeypatch, tmp_
     fitted.save(tmp_path / "model")
     (tmp_path / "model" / "stream.sqlite.unfinished-wal").write_text("of a process that was killed")
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "_make_tables", lambda *_: (_ for _ in ()).throw(FULL))
+        patch.setattr(Store, "make_tables", lambda *_: (_ for _ in ()).throw(FULL))
         with pytest.raises(OSError, match="No space left"):
             Service(tmp_path / "model")
     assert sorted(os.listdir(tmp_path / "model")) == ["config.json", "model.safetensors", "states.safetensors"]
@@ -238,7 +238,7 @@ def test_a_store_that_could_not_be_made_leaves_nothing(fitted, monkeypatch, tmp_
 def test_a_store_whose_log_stays_beside_it_is_not_one(fitted, monkeypatch, tmp_path):
     """SQLite closes without a word where it cannot bring its log into the file, as while somebody else is reading."""
     fitted.save(tmp_path / "model")
-    readers, make_tables = [], Store._make_tables
+    readers, make_tables = [], Store.make_tables
 
     def read_from_elsewhere(store, begin):
         reader = sqlite3.connect(tmp_path / "model" / "stream.sqlite.unfinished")
@@ -249,7 +249,7 @@ def test_a_store_whose_log_stays_beside_it_is_not_one(fitted, monkeypatch, tmp_p
 
     with monkeypatch.context() as patch:
         patch.setattr(databases, "WAIT", 0.1)
-        patch.setattr(Store, "_make_tables", read_from_elsewhere)
+        patch.setattr(Store, "make_tables", read_from_elsewhere)
         with pytest.raises(SavedForecasterError, match="locked"):
             Service(tmp_path / "model")
     readers[0].close()

@@ -304,7 +304,7 @@ def test_a_gap_leaves_the_other_sequences_alone(calls):
 def drawn(model, x, n_particles):
     """What a filter of these sequences draws for its selection and for gaps."""
     form, size = model.observation.kernel_form(), (x.shape[1] - 1, len(x), n_particles)
-    gaps = compiled._gaps(model, form, x, n_particles)
+    gaps = compiled.room_for_gaps(model, form, x, n_particles)
     return gaps, compiled.draw_numbers(model.settings(n_particles), form, size, gaps, seeded(3))
 
 

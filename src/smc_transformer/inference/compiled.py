@@ -61,7 +61,7 @@ def run_filter(
     form = engine.kernel_form(network.observation)
     assert form is not None
     batch, n_particles, n_steps, _ = noise.query.shape
-    gaps = _gaps(network, form, x, n_particles) if isinstance(form, Elliptical) else None
+    gaps = room_for_gaps(network, form, x, n_particles) if isinstance(form, Elliptical) else None
     uniforms = draw_numbers(settings, form, (n_steps, batch, n_particles), gaps, generator)
     targets = x[:, :, : config.n_targets]
     added = targets[:, :-1].log1p() if isinstance(form, NegativeBinomial) else targets[:, :-1]
@@ -119,7 +119,7 @@ def _selection_uniforms(streams: Streams, n_steps: int, n_uniforms: int) -> Floa
     return drawn.unflatten(0, (len(streams), n_steps)).transpose(0, 1).contiguous()
 
 
-def _gaps(network: Network, density: Elliptical, x: Tensor, n_particles: int) -> Gaps | None:
+def room_for_gaps(network: Network, density: Elliptical, x: Tensor, n_particles: int) -> Gaps | None:
     """What the filter needs for missing targets, and where it writes; None where there are none."""
     observed = ~x[:, 1:, : network.config.n_targets].isnan()
     if bool(observed.all()):

@@ -89,7 +89,7 @@ class Store:
         self._database, self._fit = database, fit
         if begin is not None and not database.has_tables():
             with database.transaction():
-                self._make_tables(begin)
+                self.make_tables(begin)
         with database.transaction():
             self._document = self._read_document()
             fresh = database.run(_FRESH, (self._document["saved"],))
@@ -241,7 +241,8 @@ class Store:
         """Let others write."""
         self._database.close()
 
-    def _make_tables(self, begin: Recorded) -> None:
+    def make_tables(self, begin: Recorded) -> None:
+        """Those of a store that begins."""
         for statement in _TABLES:
             self._database.run(statement.replace("{bytes}", self._database.bytes_type))
         self._database.run("INSERT INTO stream (id, document) VALUES (1, '')")
