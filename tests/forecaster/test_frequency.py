@@ -9,6 +9,7 @@ import pytest
 from smc_transformer.forecaster.frequency import (
     IrregularTimesError,
     TimeOutOfReachError,
+    check_frequency,
     infer_frequency,
     times_after,
 )
@@ -29,6 +30,17 @@ def test_regular_times(freq, zone):
     assert some.isin(pd.date_range(some[0], some[-1], freq=found)).all()
     if freq in ("D", "7D"):
         assert found == freq  # not in hours, which would be told to the network of daily rows
+
+
+@pytest.mark.parametrize(
+    ("freq", "end"), [("M", ": do you mean 'ME'?"), ("T", ": do you mean 'min'?"), ("-1", ""), ("foo", "")]
+)
+def test_what_is_no_frequency_is_told_in_our_words(freq, end):
+    if end and int(pd.__version__.partition(".")[0]) < 3:
+        pytest.skip("older versions of pandas still know it")
+    with pytest.raises(ValueError, match="freq must be") as error:
+        check_frequency(freq)
+    assert str(error.value) == f"freq must be a pandas frequency or a whole number, got {freq!r}{end}"
 
 
 def test_whole_numbers():

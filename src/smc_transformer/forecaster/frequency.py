@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import functools
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -13,7 +14,7 @@ from jaxtyping import Float, Int, UInt
 
 from smc_transformer.forecaster.periods import steps_of_starts
 from smc_transformer.inference.settings import LONGEST_FORECAST
-from smc_transformer.support.checks import check_count, cut, shown
+from smc_transformer.support.checks import check_count, shown
 
 Frequency: TypeAlias = str | int
 """A pandas frequency such as "h", "D", "MS" or "15min" for timestamps, "period[M]" for periods; a whole number for
@@ -46,8 +47,9 @@ def check_frequency(freq: Any) -> Frequency:
             warnings.simplefilter("ignore", FutureWarning)  # of older versions of pandas, about what they will refuse
             step = offset_of(freq)
     except (ValueError, OverflowError, TypeError) as error:
-        reason = cut(" ".join(str(error).split()))
-        raise ValueError(f"freq must be a pandas frequency or a whole number, got {shown(freq)}: {reason}") from None
+        meant = re.search(r"(?:Did you mean |Please use ')(\w+)", str(error))
+        hint = f": do you mean {meant[1]!r}?" if meant else ""
+        raise ValueError(f"freq must be a pandas frequency or a whole number, got {shown(freq)}{hint}") from None
     if step.n < 1:
         raise ValueError(f"freq must go forward in time, got {shown(freq)}")
     return freq
