@@ -12,17 +12,25 @@ from smc_transformer import Forecaster
 
 
 def run(split: Split, seed: int, settings: dict, stopwatch: Stopwatch) -> QuantileForecast:
-    chosen = {"horizon": split.panel.horizon, "seed": seed, **given_frequency(split.panel.frequency), **settings}
     with stopwatch.part("fit"):
-        forecaster = Forecaster(**chosen).fit(split.train, progress=False)
+        forecaster = fitted(split, seed, settings)
+    return forecast(split, forecaster, stopwatch)
+
+
+def fitted(split: Split, seed: int, settings: dict) -> Forecaster:
+    chosen = {"horizon": split.panel.horizon, "seed": seed, **given_frequency(split.panel.frequency), **settings}
+    return Forecaster(**chosen).fit(split.train, progress=False)
+
+
+def forecast(split: Split, forecaster: Forecaster, stopwatch: Stopwatch) -> QuantileForecast:
     with stopwatch.part("predict"):
-        forecast = forecaster.forecast()
-        table = forecast.table([80, 95], list(LEVELS))
+        drawn = forecaster.forecast()
+        table = drawn.table([80, 95], list(LEVELS))
     bounds = {percent: aligned(split, table, [f"y-lo-{percent}", f"y-hi-{percent}"]) for percent in (80, 95)}
     return QuantileForecast(
         aligned(split, table, [f"y-q-{round(100 * level)}" for level in LEVELS]),
         {percent: (bound[..., 0], bound[..., 1]) for percent, bound in bounds.items()},
-        {percent: own_coverage(forecast.paths[..., 0], percent) for percent in bounds},
+        {percent: own_coverage(drawn.paths[..., 0], percent) for percent in bounds},
     )
 
 
