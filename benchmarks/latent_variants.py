@@ -1,7 +1,7 @@
 """Latent noise of other kinds than the model's, beside it and beside none: scores of validation rows and their price.
 
-    python -m benchmarks.latent_variants --task appliances --seeds 3 --out results/latent_variants.json
-    python -m benchmarks.latent_variants report --out results/latent_variants.json
+    python -m benchmarks.latent_variants --task air_quality --steps 600     # all variants, three seeds
+    python -m benchmarks.latent_variants report                             # what docs/results/latent_variants.json has
 
 A variant changes the noise that the filter is given, or puts a stochastic layer below the attention:
 
@@ -68,7 +68,9 @@ class Variant:
     rho: float = 0.0  # what the noise keeps of itself from step to step
     learn_rho: bool = False
     tied: bool = False  # one variance for all coordinates of a head
-    lower: float | None = None  # first variance of the noise in a layer below; None: there is no such layer
+    lower: float | None = (
+        None  # a layer below, the first variance of its noise as a share of the upper one's; None: none
+    )
 
 
 VARIANTS: dict[str, Variant] = {
@@ -83,7 +85,8 @@ VARIANTS: dict[str, Variant] = {
     "four heads, a variance for each head": Variant({"n_heads": 4}, tied=True),
     "four heads, one variance": Variant({"n_heads": 4, "covariance": "isotropic"}),
     "two layers, noise in the upper": Variant(lower=0.0),
-    "two layers, noise in both": Variant(lower=0.25),
+    "two layers, noise in both": Variant(lower=1.0),
+    "two layers, no latent noise": Variant({"initial_latent_variance": 0.0}, lower=0.0),
 }
 
 
@@ -132,7 +135,8 @@ class LatentNoise(nn.Module):
         if variant.learn_rho:
             self.rho_logit = nn.Parameter(torch.full((KINDS, d_model), variant.rho).logit())
         if variant.lower is not None:
-            self.attention = StochasticSelfAttention(d_model, config.window, "diagonal", variant.lower, config.n_heads)
+            variance = variant.lower * config.initial_latent_variance
+            self.attention = StochasticSelfAttention(d_model, config.window, "diagonal", variance, config.n_heads)
             self.block = TransformerReadout(d_model, config.d_ff, d_model)
             initialise_weights(self.attention, generator)
             initialise_weights(self.block, generator)
@@ -286,7 +290,8 @@ def objective(
     read_outs = gather_trajectories(result.read_outs, particles)
     trajectories = Trajectories(inputs, result.noise, particles, log_weights, read_outs)
     if not extra.variant.scales and not extra.variant.learn_rho:
-        return (*_in_order(pathwise_objective(model, trajectories), trajectories),)
+        log_density, parameters = pathwise_objective(model, trajectories)
+        return log_density, trajectories, parameters
     noise = found.fresh.along(particles)
     if extra.variant.scales:
         noise = Noise(*(scale * eps for scale, eps in zip(extra.scales(embedding), noise, strict=True)))
@@ -294,10 +299,6 @@ def objective(
         noise = extra.along(noise)
     replayed = replay(model, inputs, noise)
     return replayed.log_density, trajectories, replayed.parameters
-
-
-def _in_order(found: Any, trajectories: Trajectories) -> tuple[Tensor, Trajectories, Tensor]:
-    return found.log_density, trajectories, found.parameters
 
 
 def run(task: Task, variant: Variant, seed: int) -> dict[str, float]:
@@ -328,10 +329,11 @@ def scores(mixture: Mixture, observed: Float[Tensor, "window time target"]) -> d
 def show(rows: list[dict[str, Any]]) -> None:
     """All seeds of each variant, side by side."""
     keys = {"nll": 3, "crps": 4, "between_particles": 3, "milliseconds_a_step": 0}
-    for task in dict.fromkeys(row["task"] for row in rows):
-        table = Table("variant", *keys, title=task)
+    for task, steps in dict.fromkeys((row["task"], row["steps"]) for row in rows):
+        table = Table("variant", *keys, title=f"{task}, {steps} steps")
         for name in VARIANTS:
-            mine = [row for row in rows if row["variant"] == name and row["task"] == task]
+            mine = [row for row in rows if (row["variant"], row["task"], row["steps"]) == (name, task, steps)]
+            mine.sort(key=lambda row: row["seed"])
             if mine:
                 table.add_row(name, *(" ".join(f"{row[key]:.{n}f}" for row in mine) for key, n in keys.items()))
         Console(width=160).print(table)
