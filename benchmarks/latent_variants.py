@@ -65,6 +65,7 @@ class Variant:
 
     settings: dict[str, Any] = field(default_factory=dict)  # of the model
     scales: bool = False  # by the state
+    same_scales: bool = False  # in all states: what the other way to learn a variance does by itself
     rho: float = 0.0  # what the noise keeps of itself from step to step
     learn_rho: bool = False
     tied: bool = False  # one variance for all coordinates of a head
@@ -87,6 +88,7 @@ VARIANTS: dict[str, Variant] = {
     "two layers, noise in the upper": Variant(lower=0.0),
     "two layers, noise in both": Variant(lower=1.0),
     "two layers, no latent noise": Variant({"initial_latent_variance": 0.0}, lower=0.0),
+    "scales, the same in all states": Variant(scales=True, same_scales=True),
 }
 
 
@@ -132,6 +134,7 @@ class LatentNoise(nn.Module):
             self.scale = nn.Linear(d_model, KINDS * d_model)
             nn.init.zeros_(self.scale.weight)
             nn.init.zeros_(self.scale.bias)
+            self.scale.weight.requires_grad_(not variant.same_scales)
         if variant.learn_rho:
             self.rho_logit = nn.Parameter(torch.full((KINDS, d_model), variant.rho).logit())
         if variant.lower is not None:

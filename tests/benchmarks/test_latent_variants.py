@@ -190,3 +190,10 @@ def test_a_run_scores_validation_rows(task):
     assert 0 < found["between_particles"] < 1
     assert np.isfinite(list(found.values())).all()
     assert found["rho"] != 0.5
+
+
+def test_scales_that_are_the_same_in_all_states_learn_no_more_than_that(task):
+    model = make_model(task, VARIANTS["scales, the same in all states"], 0)
+    task.stage.trainer(model, VariantLikelihood(), 0).fit(task.train, task.validation)
+    assert not model.latent_noise.scale.weight.any()
+    assert model.latent_noise.scale.bias.abs().max() > 0
