@@ -166,6 +166,11 @@ def test_a_model_of_another_type_than_the_sequences():
         small_model().double().filter(good_sequences())
 
 
+def test_a_model_without_numbers():
+    with pytest.raises(ValueError, match=r"x is on the device 'cpu', the model on 'meta': which holds no numbers"):
+        small_model().to("meta").filter(good_sequences())
+
+
 def test_sequences_beyond_the_learned_positions():
     model = small_model(position_encoding="learned", max_positions=4)
     with pytest.raises(ValueError, match=r"covers 4 positions .*got a sequence that reaches position 4"):

@@ -112,6 +112,9 @@ class Network(nn.Module):
         config = self.config
         x = check_sequences(x, config.n_inputs, self.dtype, min_time=min_time, n_targets=config.n_targets, name=name)
         self.observation.check(x, name)
+        if x.device != (own := self.attention.query.weight.device):
+            hint = "which holds no numbers" if own.type == "meta" else "move one of them"
+            raise ValueError(f"{name} is on the device {str(x.device)!r}, the model on {str(own)!r}: {hint}")
         return x
 
 

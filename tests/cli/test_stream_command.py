@@ -143,6 +143,13 @@ def test_whole_number_times_and_future_inputs(capsys, tmp_path, monkeypatch):
     assert last["ds"] == 42  # a line with a future that cannot be was not taken at all
 
 
+def test_a_column_called_as_the_numbers_of_answers_is_refused(capsys, tmp_path, monkeypatch):
+    table = waves(40).rename(columns={"unique_id": "line"})
+    run_json(capsys, "fit", write(table, tmp_path / "d.csv"), *QUICK, "--id", "line", "--out", tmp_path / "m")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"line": "a", "ds": "2024-01-02T16", "y": 1}\n')))
+    assert "answers are numbered in 'line'" in fails(capsys, 1, "stream", tmp_path / "m")
+
+
 def test_a_state_of_its_own_leaves_the_model_alone(capsys, model, lines, tmp_path, data):
     before = {path.name: path.read_bytes() for path in model.iterdir()}
     found = stream(capsys, model, "--input", lines, "--state", tmp_path / "live")

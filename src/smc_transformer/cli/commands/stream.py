@@ -22,12 +22,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smc_transformer.cli.errors import CommandError, failing
 from smc_transformer.cli.model import add_horizon, add_levels, add_model_command
 from smc_transformer.cli.options import Commands, duration, not_negative, percentage, positive
 from smc_transformer.support.remark import remark
+
+if TYPE_CHECKING:
+    from smc_transformer.forecaster import Forecaster
 
 CHUNK = 2**16
 """Bytes that are read at once."""
@@ -84,6 +87,7 @@ def _run(options: argparse.Namespace) -> None:
         service = Service(folder, levels=options.level, n_paths=options.paths, **settings)
         source = nullcontext(_standard_input()) if options.input is None else options.input.open("rb")
         with closing(service), source as lines:
+            _check_names(service.forecaster)
             before = service.n_taken
             if before:
                 change = _change_of_distrust(service.distrusted_before, options.distrust)
@@ -93,6 +97,13 @@ def _run(options: argparse.Namespace) -> None:
             for answers in service.answers(_arriving(lines), skip=before if options.resume else 0):
                 _write(answers)
             remark(f"{service.n_taken - before} lines taken, {service.n_errors} with errors")
+
+
+def _check_names(forecaster: "Forecaster") -> None:
+    """That answers, which are numbered, have room for the number."""
+    settings = forecaster.fitted.settings
+    if "line" in (settings.id_column, settings.time_column):
+        raise CommandError("answers are numbered in 'line': call that column of the table otherwise")
 
 
 def _change_of_distrust(*levels: int | float | None) -> str:
