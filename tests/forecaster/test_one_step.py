@@ -39,10 +39,10 @@ def test_predictions_have_the_distribution_of_forecasts_from_the_row_before(scal
     forecaster = make(scaling=scaling, n_particles=40).fit(head(copies, 28), progress=False)
     columns = ["y", "y-lo-80", "y-hi-80"]
     row_by_row = forecaster.one_step(head(copies, n_known + 1), level=[80], n_paths=400, seed=1)
-    row_by_row = row_by_row[row_by_row["ds"] == n_known][columns].to_numpy()
-    forecast = forecaster.predict(head(copies, n_known), h=1, level=[80], n_paths=400, seed=2)[columns].to_numpy()
-    one, one_error = mean_and_error(torch.from_numpy(row_by_row))
-    other, other_error = mean_and_error(torch.from_numpy(forecast))
+    row_by_row = row_by_row[row_by_row["ds"] == n_known][columns]
+    forecast = forecaster.predict(head(copies, n_known), h=1, level=[80], n_paths=400, seed=2)[columns]
+    one, one_error = mean_and_error(torch.tensor(row_by_row.to_numpy()))
+    other, other_error = mean_and_error(torch.tensor(forecast.to_numpy()))
     assert ((one - other).abs() < 4 * (one_error.square() + other_error.square()).sqrt()).all()
     assert (one_error < 0.1 * (one[2] - one[1])).all()  # the errors mean something
 
