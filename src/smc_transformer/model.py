@@ -211,6 +211,7 @@ class SMCTransformer(Network):
             raise TypeError(f"state must be a StreamState, as init_state makes it, got {type(state).__name__}")
         if state.network is not self:
             raise ValueError("the state belongs to another model: states come from init_state")
+        state.check()
 
     def _check_future_inputs(self, future_inputs: Tensor | None, batch: int, horizon: int) -> Tensor:
         n_known = self.config.n_inputs - self.config.n_targets

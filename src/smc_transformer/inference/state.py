@@ -113,6 +113,11 @@ class ParticleState:
             tensor[rows] = theirs[name]
         self.trajectories_are_own = self.trajectories_are_own and other.trajectories_are_own
 
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors that the kernels read or write, as they are."""
+        counters = (self.informed, self.position, self.n_slots)
+        return (self.last, self.log_weights, self.keys, self.values, self.trajectories, *counters, *self.encoder_state)
+
     def make_contiguous(self) -> None:
         """In memory as C reads it: a filter leaves views of what it made for all steps."""
         self.last, self.log_weights = self.last.contiguous(), self.log_weights.contiguous()
@@ -221,14 +226,32 @@ class ParticleState:
     def check(self, network: Network, n_particles: int) -> None:
         """That this can be a state of a network with so many particles: shapes, types, indices, finite numbers.
 
-        For states that come from outside. The kernels follow the indices without looking.
+        For states that come from outside.
 
         Raises:
             ValueError: it cannot, and why.
         """
+        self.check_places(network, n_particles)
+        for name, tensor in (("last", self.last), ("keys", self.keys), ("values", self.values)):
+            _check_finite(name, tensor)
+        for number, tensor in enumerate(self.encoder_state):
+            _check_finite(f"encoder/{number}", tensor)
+        total = self.log_weights.double().logsumexp(dim=1)
+        if not ((total.abs() < _SLACK).all() and (self.log_weights < _SLACK).all()):  # also where there is a NaN
+            raise ValueError("the weights of some particles do not add up to 1")
+
+    def check_places(self, network: Network, n_particles: int) -> None:
+        """That the kernels, which follow indices without looking, stay inside: shapes, types, ranges of indices.
+
+        Raises:
+            ValueError: they would not, and why.
+        """
+        if not isinstance(self.log_weights, Tensor) or self.log_weights.ndim != 2:
+            raise ValueError("log_weights must be a tensor of shape (batch, particle)")
         config, batch = network.config, len(self)
-        n_own = self.last.shape[1] if self.last.ndim == 3 else 1
-        slots = self.trajectories.shape[-1] if self.trajectories.ndim == 3 else 0
+        n_own = self.last.shape[1] if isinstance(self.last, Tensor) and self.last.ndim == 3 else 1
+        table = self.trajectories
+        slots = table.shape[-1] if isinstance(table, Tensor) and table.ndim == 3 else 0
         numbers, whole, wide = network.dtype, torch.int64, config.d_model
         expected: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
             "last": ((batch, n_particles if n_own > 1 else 1, config.n_inputs), numbers),
@@ -247,11 +270,8 @@ class ParticleState:
         _check_range("trajectories", self.trajectories, 0, n_particles - 1)
         if slots == 0 or (slots != config.window and int(self.n_slots.max()) > slots):
             raise ValueError(f"the particles have written {int(self.n_slots.max())} slots, but hold {slots}")
-        for name in ("last", "keys", "values"):
-            _check_finite(name, getattr(self, name))
-        total = self.log_weights.double().logsumexp(dim=1)
-        if not ((total.abs() < _SLACK).all() and (self.log_weights < _SLACK).all()):  # also where there is a NaN
-            raise ValueError("the weights of some particles do not add up to 1")
+        if self.past is not None or self.held is not None:
+            raise ValueError("slots of others (past, held) are for particles that are lent, not for these")
         self._check_encoder_state(network, batch * n_own)
 
     def _check_encoder_state(self, network: Network, n_rows: int) -> None:
@@ -264,7 +284,6 @@ class ParticleState:
             name = f"encoder/{number}"
             grown = tuple(int(self.position[0]) if size == 0 else size for size in first.shape[1:])
             _check_layout(name, tensor, (n_rows, *grown), first.dtype)
-            _check_finite(name, tensor)
 
     @classmethod
     def from_version_1(cls, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> "ParticleState":
@@ -309,7 +328,9 @@ _SLACK = 1e-3
 """By how much weights may miss their sum: they are logarithms in float32."""
 
 
-def _check_layout(name: str, tensor: Tensor, shape: tuple[int, ...], kind: torch.dtype) -> None:
+def _check_layout(name: str, tensor: Any, shape: tuple[int, ...], kind: torch.dtype) -> None:
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(tensor).__name__}")
     if tuple(tensor.shape) != shape or tensor.dtype != kind:
         raise ValueError(f"{name} must be {kind} of shape {shape}, got {tensor.dtype} of shape {tuple(tensor.shape)}")
 

@@ -59,6 +59,7 @@ class StreamState:
         self.generator = generator
         self.particles: ParticleState | None = None
         self.prediction: Prediction | None = None
+        self._left: list[tuple[Tensor, int | None]] = []
 
     @property
     def n_observed(self) -> int:
@@ -88,7 +89,22 @@ class StreamState:
             )
             info = StreamInfo(observed.log_increments, pit, effective_sample_size(self.particles.log_weights))
         self.prediction = predict_step(self.network, self.settings, self.particles, self.generator, noise)
+        self._left = _versions(self.particles)
         return info
+
+    def check(self) -> None:
+        """That the kernels can follow the particles; nothing to look for while they are as the last step left them."""
+        if self.particles is None:
+            return
+        particles, now = self.particles, _versions(self.particles)
+        as_left = len(now) == len(self._left) and all(
+            tensor is before and times == times_before
+            for (tensor, times), (before, times_before) in zip(now, self._left, strict=True)
+        )
+        if not as_left or particles.past is not None or particles.held is not None:
+            particles.check_places(self.network, self.settings.n_particles)
+            if len(particles) != self.batch:
+                raise ValueError(f"the particles are those of {len(particles)} streams, but there are {self.batch}")
 
     def predictive(self) -> Mixture:
         """The distribution of the next observation, as a mixture with one step."""
@@ -115,3 +131,11 @@ class StreamState:
         if self.particles is None or self.prediction is None:
             raise ValueError("nothing has been observed yet: give the first observation to observe()")
         return self.particles, self.prediction
+
+
+def _versions(particles: ParticleState) -> list[tuple[Tensor, int | None]]:
+    """The tensors of particles, and how often torch has written into each: what C writes does not count."""
+    return [
+        (tensor, tensor._version if isinstance(tensor, Tensor) and not tensor.is_inference() else None)
+        for tensor in particles.tensors()
+    ]
