@@ -15,8 +15,6 @@ from smc_transformer.support.checks import shown
 
 OBSERVED = "-observed"
 """The end of the column of observed values, where the target itself is the mean."""
-
-
 _OF_ROWS = ("sample_id", "cutoff")
 """Columns that paths and backtests have beside those of targets."""
 _BESIDE_KEYS = (
